@@ -39,6 +39,8 @@ SAMPLES = [
     notes.Confirmed("pat"),
     notes.Joined(3),
     notes.Forwarded("a", "b", 5),
+    notes.HoldSet("pat"),
+    notes.HoldLifted("pat"),
     notes.Incident("1", "what", "do"),
     notes.Resolved("1", "operator"),
 ]

@@ -141,6 +141,8 @@ _TEXTS = {
     trace.JOINED: "joined from {said.total} parts",
     trace.FORWARDED: "taken for the next hop{to}",
     trace.PASSED_ON: "passed on{to}, nothing promised",
+    trace.HOLD_SET: "put under legal hold",
+    trace.HOLD_LIFTED: "its legal hold was lifted",
     trace.INCIDENT: "incident: {said.problem}",
     trace.RESOLVED: "incident resolved",
 }
@@ -161,6 +163,8 @@ def _event_text(row: Row) -> str:
         text = f"given up by {said.by}" + (f": {said.reason}" if said.reason else "")
     if isinstance(said, notes.Resumed) and said.by is not None:
         text = f"resumed by {said.by}; the retries start anew"
+    if isinstance(said, notes.HoldSet | notes.HoldLifted) and said.by is not None:
+        text += f" by {said.by}"
     if isinstance(said, notes.Confirmed) and said.by is not None:
         text = f"confirmed by hand by {said.by}"
     if isinstance(said, notes.HandedOver) and said.redelivered:
@@ -198,7 +202,7 @@ def explain(rows: Iterable[Row], *, outlook: str = "", copies: int | None = None
     if copies is not None:
         outcome = outcome._replace(duplicates_stopped=copies)
     where = ""
-    if len({row.node for row in told}) > 1:
+    if copies is None and len({row.node for row in told}) > 1:
         stopped = Counter(row.node for row in told if row.kind == trace.DUPLICATE)
         outcome = outcome._replace(duplicates_stopped=stopped.total())
         where = ", ".join(f"{count} at {node}" for node, count in sorted(stopped.items()))

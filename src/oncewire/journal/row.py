@@ -159,6 +159,8 @@ MANDATORY: dict[str, tuple[str, ...]] = {
         Kind.JOINED: ("message_id", "digest", "detail"),
         Kind.FORWARDED: ("message_id", "terms_id"),
         Kind.PASSED_ON: ("message_id", "peer"),
+        Kind.HOLD_SET: ("message_id",),
+        Kind.HOLD_LIFTED: ("message_id",),
         Kind.INCIDENT: ("detail",),
         Kind.RESOLVED: ("detail",),
     }.items()

@@ -87,6 +87,8 @@ class Kind(StrEnum):
     PASSED_ON = "passed_on"  # sent on, and nothing promised: ref_to?, peer, hop
 
     # --- operation ---
+    HOLD_SET = "hold_set"  # a legal hold; channel facts; detail: by
+    HOLD_LIFTED = "hold_lifted"  # channel facts; detail: by
     INCIDENT = "incident"  # opened; detail: id, what an operator must resolve
     RESOLVED = "resolved"  # detail: id
 
@@ -549,6 +551,20 @@ class PassedOn(Detail, frozen=True, gc=False):
 # --- operation ----------------------------------------------------------------------------
 
 
+class HoldSet(Detail, frozen=True, gc=False):
+    """Retention leaves a message, for legal or business reasons."""
+
+    KIND: ClassVar[Kind] = Kind.HOLD_SET
+    by: str | None = None
+
+
+class HoldLifted(Detail, frozen=True, gc=False):
+    """Retention removes a message again when its time is over."""
+
+    KIND: ClassVar[Kind] = Kind.HOLD_LIFTED
+    by: str | None = None
+
+
 class Incident(Detail, frozen=True, gc=False):
     """Something waits for an operator's decision."""
 
@@ -566,7 +582,10 @@ class Resolved(Detail, frozen=True, gc=False):
     by: str | None = None
 
 
-ACTS = (Trimmed, Submitted, Notified, Suspended, Resumed, EpochEnded, HandedOver, Resolved)
+ACTS = (
+    Trimmed, Submitted, Notified, Suspended, Resumed, EpochEnded, HandedOver, HoldSet, HoldLifted,
+    Resolved,
+)  # fmt: skip
 """What a person or a program may do: `by` says who did, if whoever asked for it said so."""
 
 NOTES: dict[Kind, type[Detail]] = {
@@ -576,7 +595,7 @@ NOTES: dict[Kind, type[Detail]] = {
         Rejected, Warned, Ignored, Transient, Exhausted, Expired, Failed, Notified, Suspended,
         Resumed, Abandoned, EpochEnded, Received, Duplicate, Refused, Skipped, EpochBegan,
         WarningSent, AckSent, HandedOver, Confirmed, Joined, Forwarded, PassedOn, Incident,
-        Resolved,
+        Resolved, HoldSet, HoldLifted,
     )
 }  # fmt: skip
 """Every kind but TERMS, whose detail is the terms themselves."""

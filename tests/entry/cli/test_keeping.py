@@ -9,6 +9,7 @@ import apsw
 import pytest
 
 from oncewire.entry.cli import output
+from oncewire.entry.control.verbs import user_name
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import store_path
@@ -60,6 +61,7 @@ def test_a_hold_keeps_a_message_while_handlers_run_and_rest(served: Served, deli
     run("hold", delivered, "-c", there)
     assert run_json("show", delivered)["legal_hold"] is True
     assert "legal hold" in run("show", delivered, "-c", there).stdout
+    assert f"put under legal hold by {user_name()}" in run("why", delivered).stdout
     for name in ("acme", "globex"):
         served.stop(name)
     assert sweep(here) == sweep(there) == 0

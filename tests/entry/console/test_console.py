@@ -190,6 +190,7 @@ def test_a_message_is_held_released_and_shown(desk: Desk, window: Window) -> Non
     page.get_by_role("button", name="Keep under legal hold").click()
     expect(page.locator(".done")).to_contain_text("legal hold")
     expect(page.locator("header.title")).to_contain_text("legal hold")
+    expect(page.locator("main")).to_contain_text("put under legal hold by ")
     page.get_by_role("button", name="Lift the legal hold").click()
     expect(page.locator("header.title")).not_to_contain_text("legal hold")
     # What is not signed proves nothing.

@@ -15,6 +15,7 @@ from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime import retention
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending import seal
+from oncewire.journal.history import ladder
 from oncewire.message.envelope import (
     Dialect,
     Header,
@@ -26,7 +27,7 @@ from oncewire.message.envelope import (
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Duration
 from oncewire.message.payload import Payload
-from oncewire.protocol.notes import Kind, Trimmed
+from oncewire.protocol.notes import HoldLifted, HoldSet, Kind, Trimmed
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
@@ -738,6 +739,29 @@ def test_rows_of_a_kept_message_and_all_behind_them_stay(pair_of: MakePair) -> N
     trimmed(pair, pair.beta.context.now())
     assert positions(pair)[0] == first
     assert positions(pair) == list(range(first, positions(pair)[-1] + 1))
+
+
+def test_the_journal_says_who_set_and_who_lifted_a_hold(pair_of: MakePair) -> None:
+    pair = pair_of("window")
+    message_id = pair.send(1).message_id
+    pair.take()
+    for name, engine in (("alpha", pair.alpha), ("beta", pair.beta)):
+        engine.hold(message_id, held=True, by="pat")
+        pair.settle(name)
+        engine.hold(message_id, held=False, by="kim")
+        pair.settle(name)
+        rows = pair.rows(at=name, of=message_id)
+        stream = next((row.channel, row.epoch, row.sequence_number) for row in rows if row.epoch)
+        held, lifted = rows[-2:]
+        assert HoldSet.read(held.detail).by == "pat"
+        assert HoldLifted.read(lifted.detail).by == "kim"
+        assert {(row.channel, row.epoch, row.sequence_number) for row in rows[-2:]} == {stream}
+    report = pair.verify()
+    assert not report.violations
+    assert not report.quarantined
+    told = " ".join(step.text for step in ladder(pair.rows(of=message_id)))
+    assert "put under legal hold by pat" in told
+    assert "its legal hold was lifted by kim" in told
 
 
 def test_a_large_journal_goes_in_batches(

@@ -489,14 +489,14 @@ class PartyVerbs:
             fixed={"held": False},
         ),
     )
-    async def hold(self, message_id: str, held: bool = True) -> None:
+    async def hold(self, message_id: str, held: bool = True, by: str | None = None) -> None:
         """Keep a message, sent or received, for legal reasons, until the hold is lifted.
 
         Retention leaves it meanwhile. Without a hold a message is kept for persistDuration and
         what the agreement adds to it (delivery.keep), and always until everybody is done with
         it. `oncewire release` lifts the hold; so does a program, with `held=False`.
         """
-        await self.here.operate(lambda engine: engine.hold(message_id, held=held))
+        await self.here.operate(lambda engine: engine.hold(message_id, held=held, by=_cut(by)))
 
     @verb(
         Need.STORE,

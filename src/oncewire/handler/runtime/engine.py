@@ -539,10 +539,10 @@ class Engine:
             if not abandon_stranded(self.context, tx, message_id, by):
                 operate.abandon_message(self.context, tx, message_id, by)
 
-    def hold(self, message_id: str, *, held: bool) -> None:
+    def hold(self, message_id: str, *, held: bool, by: str | None = None) -> None:
         """Put a message under legal hold, or lift it."""
-        with self.context.transition() as tx:
-            operate.hold_message(tx, message_id, held=held)
+        with self.context.transition(by) as tx:
+            operate.hold_message(self.context, tx, message_id, held=held)
 
     def accept_clock(self, by: str | None = None) -> None:
         """The operator says that the machine's clock is right, however it was set."""

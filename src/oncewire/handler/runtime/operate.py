@@ -37,7 +37,16 @@ from oncewire.handler.sending.parts import abandon_document, parts_sent
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import Instant, format_instant
 from oncewire.protocol.documents import SplitDocument
-from oncewire.protocol.notes import EpochEnded, Note, Raise, Resolve, Resumed, Suspended
+from oncewire.protocol.notes import (
+    EpochEnded,
+    HoldLifted,
+    HoldSet,
+    Note,
+    Raise,
+    Resolve,
+    Resumed,
+    Suspended,
+)
 from oncewire.protocol.sender import abandon, check_resendable, resume
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, Outgoing, OutgoingState, Phase
@@ -406,9 +415,14 @@ def _whole_of(tx: Transaction, stored: StoredOutgoing) -> StoredOutgoing | None:
     return tx.outgoing(stored.facts.split_id or "")
 
 
-def hold_message(tx: Transaction, message_id: str, *, held: bool) -> None:
+def hold_message(context: HandlerContext, tx: Transaction, message_id: str, *, held: bool) -> None:
     """Keep a message beyond its time for legal or business reasons, or no longer (STO-8)."""
     if tx.hold(message_id, held):
+        sent = tx.outgoing(message_id)
+        at = sent.outgoing if sent is not None else tx.incoming_by_id(message_id)[0].incoming
+        what = HoldSet() if held else HoldLifted()
+        note = Note(what, message_id, channel=at.channel, epoch=at.epoch, number=at.number)
+        context.write(tx, [note])
         return
     for gone in tx.removed(message_id):
         raise UnknownMessage(
