@@ -119,36 +119,56 @@ def test_what_a_hub_gives_up_before_it_could_send_it_is_judged() -> None:
     assert judged(world.rows, healed=False).clean
 
 
-@pytest.mark.parametrize("laps", [0, 1])
-def test_a_range_that_is_replaced_moves_no_number_to_another_place(laps: int) -> None:
-    """A number that is skipped lies where it lay under the range that was agreed on first."""
-    narrow = replace(ORDERED, window=2, numbers=SequenceRange(0, 3))
-    wide = replace(ORDERED, window=2, numbers=SequenceRange(0, 99))
+NARROW = replace(ORDERED, window=2, numbers=SequenceRange(0, 3))
+WIDE = replace(ORDERED, window=2, numbers=SequenceRange(0, 99))
+
+
+def found_in(*steps: tuple[Kind, int, int, Terms, str]) -> list[Violation]:
+    """What is wrong with one node's rows of a stream: kind, epoch, number, the terms of the row, or
+    of the row before it if it names none, and the message."""
     found: list[Violation] = []
     fold = receiving.ReceivingChannelFold(found)
     context = receiving.Context()
     empty = dict.fromkeys(Row._fields)
-    seq = 0
-
-    def take(kind: Kind, number: int, terms: Terms, lap: int = laps) -> None:
-        nonlocal seq
-        seq += 1
-        said = {"seq": seq, "node": "b", "kind": kind.value, "channel": CHANNEL, "epoch": 1}
-        message_id = None if kind is Kind.SKIPPED else f"m{number} of lap {lap}"
-        row = Row(**{**empty, **said, "sequence_number": number, "message_id": message_id})  # type: ignore[arg-type]
-        fold.take(row, terms, context)
-
-    for lap in range(laps):
-        for number in range(4):
-            take(Kind.RECEIVED, number, narrow, lap)
-            take(Kind.HANDED_OVER, number, narrow, lap)
-    for number in (0, 1):
-        take(Kind.RECEIVED, number, narrow)
-        take(Kind.HANDED_OVER, number, narrow)
-    take(Kind.RECEIVED, 3, narrow)
-    take(Kind.RECEIVED, 4, wide)
-    take(Kind.SKIPPED, 2, wide)
-    take(Kind.HANDED_OVER, 3, narrow)
-    take(Kind.HANDED_OVER, 4, wide)
+    for seq, (kind, epoch, number, terms, message) in enumerate(steps, 1):
+        said = {"seq": seq, "node": "b", "kind": kind.value, "channel": CHANNEL, "epoch": epoch}
+        said |= {"sequence_number": number, "message_id": message or None}
+        fold.take(Row(**{**empty, **said}), terms, context)  # type: ignore[arg-type]
     fold.finish(context)
-    assert found == []
+    return found
+
+
+@pytest.mark.parametrize("laps", [0, 1])
+def test_a_range_that_is_replaced_moves_no_number_to_another_place(laps: int) -> None:
+    """A number that is skipped lies where it lay under the range that was agreed on first."""
+    before = [
+        (kind, 1, number, NARROW, f"m{number} of lap {lap}")
+        for lap in range(laps + 1)
+        for number in (range(4) if lap < laps else (0, 1))
+        for kind in (Kind.RECEIVED, Kind.HANDED_OVER)
+    ]
+    assert not found_in(
+        *before,
+        (Kind.RECEIVED, 1, 3, NARROW, "last"),
+        (Kind.RECEIVED, 1, 4, WIDE, "first"),
+        (Kind.SKIPPED, 1, 2, WIDE, ""),
+        (Kind.HANDED_OVER, 1, 3, NARROW, "last"),
+        (Kind.HANDED_OVER, 1, 4, WIDE, "first"),
+    )
+
+
+def test_a_skip_belongs_to_its_epoch_whatever_range_the_next_one_has() -> None:
+    steps = [
+        (Kind.RECEIVED, 1, 6, WIDE, "six"),
+        (Kind.RECEIVED, 1, 8, WIDE, "eight"),
+        (Kind.HANDED_OVER, 1, 6, WIDE, "six"),
+        (Kind.RECEIVED, 2, 0, NARROW, "next"),
+        (Kind.SKIPPED, 1, 7, NARROW, ""),
+        (Kind.HANDED_OVER, 1, 8, WIDE, "eight"),
+        (Kind.HANDED_OVER, 2, 0, NARROW, "next"),
+    ]
+    for number in range(6):
+        known = [(kind, 1, number, WIDE, str(number)) for kind in (Kind.RECEIVED, Kind.HANDED_OVER)]
+        steps[2 * number : 2 * number] = known
+    assert not found_in(*steps)
+    assert [found.kind for found in found_in(*(step for step in steps if step[4]))] == ["gap"]

@@ -73,6 +73,11 @@ class _Epoch:
         # Behind an arrival further ahead than a window: believed when the next one is there too.
         self.jumped: int | None = None
 
+    def __contains__(self, number: int) -> bool:
+        """Whether it has the number. A skip names no terms, and those of the row before it may be
+        the next epoch's, with another range."""
+        return self.first <= number < self.first + self.size
+
     def renumber(self, numbers: SequenceRange) -> None:
         """The agreement has another range now. In the first lap places stay what they are; later
         ones count laps that are of another length."""
@@ -209,7 +214,8 @@ class ReceivingChannelFold:
                 # order is not judged.
                 self._epoch_of(row, terms, context).take_up()
             return
-        if number is None or number not in terms.numbers:
+        known = self._epochs.get(row.epoch) if kind == SKIPPED else None
+        if number is None or number not in (terms.numbers if known is None else known):
             self._out_of_range(row, terms)
             return
         if kind == HANDED_OVER and row.detail is not None and "redelivered" in row.detail:
