@@ -18,7 +18,10 @@ from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue
 from oncewire.journal.row import Row
 from oncewire.message.instant import HOUR, MINUTE
+from oncewire.protocol.states import OutgoingState
+from oncewire.store.search import TAKEN_OVER
 from oncewire.store.sqlite.store import SqliteStore
+from oncewire.store.transition.rows import STORED_INCOMING
 from tests.entry.terminal import run_json
 
 NOW = 1_700_000_000_000_000
@@ -105,6 +108,12 @@ def test_what_a_hub_took_over_is_counted_apart() -> None:
         "page": "messages", "done": "", "operates": False, "takes": False, "chaos": False,
     })  # fmt: skip
     assert "its receiver has not said that it got it" in page
+
+
+def test_every_state_of_a_list_has_its_meaning() -> None:
+    listed = {TAKEN_OVER, *(state.value for state in (*OutgoingState, *STORED_INCOMING))}
+    assert set(searching.STATES) == listed
+    assert all(searching.STATES.values())
 
 
 def test_the_last_minutes_tell_a_hubs_word_from_the_receivers() -> None:

@@ -13,7 +13,7 @@ from oncewire.entry.party.names import Names
 from oncewire.journal.row import Row
 from oncewire.message.instant import SECOND
 from oncewire.protocol.documents import SplitDocument
-from oncewire.protocol.notes import Kind, Resumed, SendFailed
+from oncewire.protocol.notes import Incident, Kind, Resolved, Resumed, SendFailed
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sender import ANSWERS_AGAIN
 from oncewire.protocol.states import IncomingState
@@ -134,13 +134,18 @@ def test_a_resume_does_not_hide_the_outage_before_it(store: SqliteStore) -> None
 
 def test_a_pause_of_its_channel_is_what_it_waited_for(store: SqliteStore) -> None:
     with store.transition() as tx:
-        tx.open_incident(201 * SECOND, "paused by olga: stock-taking", None, "p")
-        tx.resolve_incidents(260 * SECOND, None, "p")
-        tx.open_incident(201 * SECOND, "paused by otto: another one", None, "q")
+        for number, channel, why in ((1, "p", "olga: stock-taking"), (2, "q", "otto: another one")):
+            said = Incident(str(number), f"paused by {why}").write()
+            row = _row("", "incident", 201)._replace(message_id=None, channel=channel, detail=said)
+            tx.journal([row])
     store.commit()
     _keep(
         store, "paused", 200, ("numbered", 260), ("sent", 260), ("acknowledged", 261), channel="p"
     )
+    with store.transition() as tx:
+        over = _row("", "resolved", 260)._replace(message_id=None, channel="p")
+        tx.journal([over._replace(detail=Resolved("1").write())])
+    store.commit()
     with store.reader() as reader:
         timing = story_of(reader, NAMES, "paused", NOW, None).timing
     assert timing is not None

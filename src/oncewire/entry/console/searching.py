@@ -15,9 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from oncewire.entry.control.verb import Verb
-from oncewire.protocol.states import OutgoingState
 from oncewire.store.search import TAKEN_OVER
-from oncewire.store.transition.rows import STORED_INCOMING
 
 FLAGS = ("parts", "again", "slow", "slowest")
 FLAG_WORDS = {"slow": "slow", "late": "slow", "again": "again", "twice": "again"}
@@ -26,11 +24,26 @@ FILTERS = (
     "partner", "state", "since", "until", "conversation", "service", "action", "file", "value",
 )  # fmt: skip
 DIRECTIONS = {"": "find", "out": "outbox", "in": "inbox"}
-STATES = tuple(
-    dict.fromkeys(
-        (*(each.value for each in OutgoingState), TAKEN_OVER, *(e.value for e in STORED_INCOMING))
-    )
-)
+STATES = {
+    "waiting": "to a partner: its channel has no free place, or is suspended; it has not left",
+    "outstanding": "to a partner: it was sent, or is to be sent; no answer has settled it",
+    "delivered": "to a partner: its receiver acknowledged it",
+    "taken_over": "to a partner: a hub or a reliable transport has it and answers for it; its "
+    "receiver has said nothing",
+    "sent": "to a partner: it was sent once with best effort, and no answer is expected",
+    "suspended": "to a partner: its attempts are used up, and it waits for a person",
+    "not_delivered": "to a partner: it certainly did not arrive",
+    "unknown": "to a partner: it was sent and never acknowledged, so that it may have arrived",
+    "held": "from a partner: it waits for a number before it, or for the way on",
+    "ready": "from a partner: it waits for the application",
+    "handed_over": "from a partner: the application has it and has not confirmed it",
+    "confirmed": "from a partner: the application confirmed it",
+    "forwarded": "from a partner: it was taken for another party and sent on",
+    "refused": "from a partner: it was answered with an error, and no application gets it",
+    "closed": "from a partner: it was given up here",
+    "gathered": "from a partner: it is a part of a document that is not whole yet",
+}
+"""What each state means, in the words of a page."""
 SHOWN = 50
 """Messages of one page."""
 

@@ -43,7 +43,8 @@ BEFORE = 64
 """Earlier messages of a channel that are looked at for the one that stood in the way."""
 
 ROWS = 2_000
-"""Rows of the journal, from the first of a message on, that are looked at for what hindered it."""
+"""Rows of the journal before the first of a message, and as many from there on, that are looked at
+for what hindered it."""
 
 TURN, PARTS, UNREACHABLE, RETRY, ANSWER, BEYOND, PAUSE, OPERATOR, TAKEN, CONFIRMED = (
     "turn", "parts", "unreachable", "retry", "answer", "beyond", "pause", "operator", "taken",
@@ -400,11 +401,11 @@ def _hindrances(
     told: Sequence[Row],
     called: Mapping[str, str],
 ) -> Iterator[Hindrance]:
-    """What kept a message from going on, besides itself, since the first of its rows."""
-    from oncewire.handler.runtime.operate import PAUSED
+    """What kept a message from going on, besides itself. However many rows there are, a bounded
+    number is read."""
     from oncewire.store.records import StoredOutgoing
 
-    rows = [told[0], *reader.journal_since(told[0].seq, ROWS)]
+    rows = reader.journal_since(max(0, told[0].seq - ROWS), 2 * ROWS)
     for before, row in pairwise(rows):
         if row.kind == trace.STARTED:
             why = "this handler was not running, or had nothing to do, until it was started"
@@ -412,19 +413,38 @@ def _hindrances(
     channel = stored.outgoing.channel if isinstance(stored, StoredOutgoing) else None
     if channel is None:
         return
-    for incident in reader.incidents(open_only=False):
-        # What it brought upon its channel is told of it itself.
-        if incident.channel == channel and incident.message_id != told[0].message_id:
-            is_was = "is" if incident.resolved_at is None else "was"
-            paused = incident.reason.startswith(PAUSED)
-            said = incident.reason if paused else f"suspended: {incident.reason}"
-            yield Hindrance(
-                incident.opened_at,
-                incident.resolved_at,
-                f"its channel {is_was} {said}",
-                incident.message_id or "",
-            )
+    own = told[0].message_id
+    yield from _standstills(reader, channel, [row for row in rows if row.channel == channel], own)
     yield from _outages([row for row in rows if row.channel == channel], called)
+
+
+def _standstills(
+    reader: Reader, channel: str, rows: Iterable[Row], own: str | None
+) -> Iterator[Hindrance]:
+    """The times in which a channel was paused or suspended; what a message brought upon its channel
+    is told of the message itself."""
+    opened: dict[str, Row] = {}
+    for row in rows:
+        if row.kind == trace.INCIDENT:
+            opened[notes.Incident.read(row.detail).id] = row
+        elif row.kind == trace.RESOLVED:
+            begun = opened.get(notes.Resolved.read(row.detail).id)
+            if begun is not None and begun.message_id != own:
+                problem = notes.Incident.read(begun.detail).problem
+                yield _standstill(problem, begun.at, row.at, begun.message_id)
+    for incident in reader.incidents():
+        if incident.channel == channel and incident.message_id != own:
+            yield _standstill(incident.reason, incident.opened_at, None, incident.message_id)
+
+
+def _standstill(
+    problem: str | None, start: Instant, end: Instant | None, behind: str | None
+) -> Hindrance:
+    from oncewire.handler.runtime.operate import PAUSED
+
+    said = str(problem) if str(problem).startswith(PAUSED) else f"suspended: {problem}"
+    is_was = "is" if end is None else "was"
+    return Hindrance(start, end, f"its channel {is_was} {said}", behind or "")
 
 
 def _outages(rows: Iterable[Row], called: Mapping[str, str]) -> Iterator[Hindrance]:
