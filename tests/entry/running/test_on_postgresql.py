@@ -18,7 +18,7 @@ from oncewire.entry.running.assemble import open_store
 from oncewire.errors import StoreProblem
 from oncewire.store.sql.copying import TABLES
 from oncewire.store.sqlite import connection as sqlite
-from tests.buckets import serving
+from tests.buckets import Buckets, serving
 from tests.entry.served import both_served
 from tests.entry.terminal import run, run_json
 from tests.ports import free_port
@@ -75,6 +75,20 @@ def test_a_party_works_on_postgresql_as_on_a_file(
     assert "[secret]" in run("config", "show").output
 
 
+def kept_in(
+    buckets: Buckets, pair: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both parties on PostgreSQL, with their documents in a bucket."""
+    buckets.empty("spools")
+    for variable, value in buckets.environment.items():
+        monkeypatch.setenv(variable, value)
+    for name in ("acme", "globex"):
+        file = pair / name / "oncewire.toml"
+        values = {"store.url": f'"{postgres.new_schema()}"'}
+        values["store.bucket"] = f'"s3://spools/{name}"'
+        file.write_text(with_values(file.read_text(), values))
+
+
 def test_large_documents_are_kept_in_a_bucket(
     pair: Path, postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,14 +103,7 @@ def test_large_documents_are_kept_in_a_bucket(
     document = tmp_path / "document.bin"
     document.write_bytes(random.Random(1).randbytes(3_000_000))
     with serving() as buckets:
-        buckets.empty("spools")
-        for variable, value in buckets.environment.items():
-            monkeypatch.setenv(variable, value)
-        for name in ("acme", "globex"):
-            file = pair / name / "oncewire.toml"
-            values = {"store.url": f'"{postgres.new_schema()}"'}
-            values["store.bucket"] = f'"s3://spools/{name}"'
-            file.write_text(with_values(file.read_text(), values))
+        kept_in(buckets, pair, postgres, monkeypatch)
         with both_served(pair):
             said = run_json("send", document, "--to", "globex", "--wait", "--timeout", "60")
             (sent,) = said["messages"]
@@ -121,14 +128,8 @@ def test_parts_of_a_document_are_put_into_a_bucket(
     document = tmp_path / "document.bin"
     document.write_bytes(random.Random(2).randbytes(500_000))
     with serving() as buckets:
-        buckets.empty("spools")
-        for variable, value in buckets.environment.items():
-            monkeypatch.setenv(variable, value)
+        kept_in(buckets, pair, postgres, monkeypatch)
         for name in ("acme", "globex"):
-            file = pair / name / "oncewire.toml"
-            values = {"store.url": f'"{postgres.new_schema()}"'}
-            values["store.bucket"] = f'"s3://spools/{name}"'
-            file.write_text(with_values(file.read_text(), values))
             (agreement,) = (pair / name / "agreements").glob("*.toml")
             parts = {"payload.max_size": "100_000", "wire.extensions": '["split"]'}
             agreement.write_text(with_values(agreement.read_text(), parts))
