@@ -215,18 +215,6 @@ def _listed(
     known = _bindings.get(agreement, asked)
     if known is not None:
         return known
-    found = _find_listed(agreement, direction, service, action, sender, receiver)
-    return _bindings.keep(agreement, asked, found)
-
-
-def _find_listed(
-    agreement: Agreement,
-    direction: Direction,
-    service: Service | None,
-    action: str | None,
-    sender: Party | None,
-    receiver: Party | None,
-) -> ActionBinding:
     found = [binding for binding in agreement.actions if binding.direction is direction]
     if direction is Direction.SEND and service is not None:
         service = _agreed(found, service)
@@ -237,17 +225,16 @@ def _find_listed(
     if not of_action:
         # What tries an agreement out need not be listed in it.
         if agreement.listed_only and service != TRIAL_SERVICE:
-            known = _of_service(list(agreement.actions), service)
-            what, location = (f"Action {action}", ACTION) if known else (
-                f"Service {service}", SERVICE
-            )  # fmt: skip
+            what, location = f"Service {service}", SERVICE
+            if _of_service(list(agreement.actions), service):
+                what, location = f"Action {action}", ACTION
             raise ValueNotRecognized(
                 f"{what} is not agreed in {agreement.cpa_id}",
                 location=location,
                 remedy="use a service and action that the agreement lists" + _names(found),
             )
-        return agreement.default(direction)
-    return _of_roles(of_action, sender, receiver)
+        return _bindings.keep(agreement, asked, agreement.default(direction))
+    return _bindings.keep(agreement, asked, _of_roles(of_action, sender, receiver))
 
 
 _NAMED_MAX = 8

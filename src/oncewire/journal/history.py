@@ -127,7 +127,7 @@ _TEXTS = {
     trace.FAILED: "given up as {said.outcome}: {said.reason}",
     trace.NOTIFIED: "the From Party was told with severity {said.severity}",
     trace.SUSPENDED: "suspended until an operator decides",
-    trace.RESUMED: "resumed; the retries start anew",
+    trace.RESUMED: "resumed{who}; the retries start anew",
     trace.ABANDONED: "abandoned",
     trace.EPOCH_ENDED: "its number was given up, the next one starts a new epoch",
     trace.RECEIVED: "received and stored",
@@ -141,8 +141,8 @@ _TEXTS = {
     trace.JOINED: "joined from {said.total} parts",
     trace.FORWARDED: "taken for the next hop{to}",
     trace.PASSED_ON: "passed on{to}, nothing promised",
-    trace.HOLD_SET: "put under legal hold",
-    trace.HOLD_LIFTED: "its legal hold was lifted",
+    trace.HOLD_SET: "put under legal hold{who}",
+    trace.HOLD_LIFTED: "its legal hold was lifted{who}",
     trace.INCIDENT: "incident: {said.problem}",
     trace.RESOLVED: "incident resolved",
 }
@@ -155,16 +155,12 @@ def _event_text(row: Row) -> str:
     cls = next((cls for kind, cls in notes.DETAILS.items() if kind == row.kind), None)
     said = cls.read(row.detail) if cls is not None else None
     to, by = (f" {word} {row.peer}" if row.peer else "" for word in ("to", "from"))
-    about = _about(said)
-    text = text.format(row=row, said=said, to=to, by=by, about=about)
+    who = f" by {said.by}" if isinstance(said, notes.ACTS) and said.by is not None else ""
+    text = text.format(row=row, said=said, to=to, by=by, about=_about(said), who=who)
     if isinstance(said, notes.Acknowledged) and said.late:
         text += ", after it had been given up"
     if isinstance(said, notes.Abandoned) and said.by is not None:
         text = f"given up by {said.by}" + (f": {said.reason}" if said.reason else "")
-    if isinstance(said, notes.Resumed) and said.by is not None:
-        text = f"resumed by {said.by}; the retries start anew"
-    if isinstance(said, notes.HoldSet | notes.HoldLifted) and said.by is not None:
-        text += f" by {said.by}"
     if isinstance(said, notes.Confirmed) and said.by is not None:
         text = f"confirmed by hand by {said.by}"
     if isinstance(said, notes.HandedOver) and said.redelivered:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from oncewire.errors import StoreGone, StoreProblem
-from oncewire.store.contract import Reader
+from oncewire.errors import StoreProblem
 from oncewire.store.postgresql.connection import (
     connect,
     disconnect,
@@ -19,45 +15,26 @@ from oncewire.store.postgresql.connection import (
     version_of,
 )
 from oncewire.store.postgresql.session import DIALECT, native
-from oncewire.store.sql.reader import SqlReader
+from oncewire.store.sql.reader import Readers, SqlReader
 from oncewire.store.sql.session import Values
 
 if TYPE_CHECKING:
     import psycopg
-
-READERS = 8
-"""How many views may be open at once; more wait for their turn."""
 
 WAIT_SECONDS = 5
 VIEW_SECONDS = 60
 """How long a view may stand between two questions."""
 
 
-class PostgresReaders:
+class PostgresReaders(Readers["psycopg.Connection[Values]"]):
     """Views of one store, also for processes that do not write it."""
 
     def __init__(self, url: str) -> None:
+        super().__init__(place(url), WAIT_SECONDS)
         self._url = url
-        self._idle: list[psycopg.Connection[Values]] = []
-        self._turns = threading.BoundedSemaphore(READERS)
-        self._closed = False
 
-    @contextmanager
-    def reader(self) -> Iterator[Reader]:
-        """A consistent view of committed state."""
-        if not self._turns.acquire(timeout=WAIT_SECONDS):
-            raise StoreGone(
-                f"{READERS} views of {place(self._url)} are open",
-                remedy="close one of them; a view is for one short question",
-            )
-        try:
-            connection = self._begin()
-            try:
-                yield SqlReader(_View(connection, self._url).run, DIALECT)
-            finally:
-                self._end(connection)
-        finally:
-            self._turns.release()
+    def _view(self, connection: psycopg.Connection[Values]) -> SqlReader:
+        return SqlReader(_View(connection, self._url).run, DIALECT)
 
     def _begin(self) -> psycopg.Connection[Values]:
         import psycopg
@@ -95,24 +72,17 @@ class PostgresReaders:
             raise
         return connection
 
-    def _end(self, connection: psycopg.Connection[Values]) -> None:
+    def _end(self, connection: psycopg.Connection[Values]) -> bool:
         import psycopg
 
         try:
             connection.execute("ROLLBACK")
-            usable = not self._closed
         except psycopg.Error:
-            usable = False
-        if usable:
-            self._idle.append(connection)
-        else:
-            disconnect(connection)
+            return False
+        return True
 
-    def close(self) -> None:
-        """Close every connection, those in use as soon as their view ends."""
-        self._closed = True
-        while self._idle:
-            disconnect(self._idle.pop())
+    def _disconnect(self, connection: psycopg.Connection[Values]) -> None:
+        disconnect(connection)
 
 
 class _View:

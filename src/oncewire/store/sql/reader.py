@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from enum import StrEnum
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from oncewire.errors import StoreDamaged
+from oncewire.errors import StoreDamaged, StoreGone
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.message.envelope import TRIAL_MARK, TRIAL_SERVICE
 from oncewire.message.instant import Instant
@@ -59,6 +61,10 @@ from oncewire.store.sql.session import Dialect, Values
 from oncewire.store.transition.rows import LIVE_OUTGOING, STORED_INCOMING
 
 T = TypeVar("T")
+C = TypeVar("C")
+
+READERS = 8
+"""How many views may be open at once; more wait for their turn."""
 
 _ROW = ", ".join(COLUMNS)
 _NEWEST_HEAD = "SELECT journal + 1, head FROM counter"
@@ -328,3 +334,53 @@ def _readable(read: Callable[[Values], T], rows: Iterable[Values]) -> Iterator[T
     for row in rows:
         with suppress(StoreDamaged):
             yield read(row)
+
+
+class Readers(ABC, Generic[C]):
+    """Views of one store, each on a connection of its own."""
+
+    def __init__(self, where: str, wait_seconds: float) -> None:
+        self._where, self._wait_seconds = where, wait_seconds
+        self._idle: list[C] = []
+        self._turns = threading.BoundedSemaphore(READERS)
+        self._closed = False
+
+    @abstractmethod
+    def _begin(self) -> C:
+        """A connection, idle or new, with a view that has begun."""
+
+    @abstractmethod
+    def _view(self, connection: C) -> SqlReader: ...
+
+    @abstractmethod
+    def _end(self, connection: C) -> bool:
+        """End its view; False: the connection is of no use any more."""
+
+    @abstractmethod
+    def _disconnect(self, connection: C) -> None: ...
+
+    @contextmanager
+    def reader(self) -> Iterator[SqlReader]:
+        """A consistent view of committed state."""
+        if not self._turns.acquire(timeout=self._wait_seconds):
+            raise StoreGone(
+                f"{READERS} views of {self._where} are open",
+                remedy="close one of them; a view is for one short question",
+            )
+        try:
+            connection = self._begin()
+            try:
+                yield self._view(connection)
+            finally:
+                if self._end(connection) and not self._closed:
+                    self._idle.append(connection)
+                else:
+                    self._disconnect(connection)
+        finally:
+            self._turns.release()
+
+    def close(self) -> None:
+        """Close every connection, those in use as soon as their view ends."""
+        self._closed = True
+        while self._idle:
+            self._disconnect(self._idle.pop())

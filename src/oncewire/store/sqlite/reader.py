@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncewire.errors import StoreGone, StoreProblem
-from oncewire.store.contract import Reader
-from oncewire.store.sql.reader import SqlReader
+from oncewire.errors import StoreProblem
+from oncewire.store.sql.reader import Readers, SqlReader
 from oncewire.store.sql.session import Values
 from oncewire.store.sqlite.connection import (
     BUSY_TIMEOUT,
@@ -26,9 +22,6 @@ from oncewire.store.sqlite.session import DIALECT
 
 if TYPE_CHECKING:
     import apsw
-
-READERS = 8
-"""How many views may be open at once; more wait for their turn."""
 
 
 def view(connection: apsw.Connection, path: Path) -> SqlReader:
@@ -47,34 +40,18 @@ def _run(connection: apsw.Connection, path: Path, statement: str, values: Values
         raise failure(error, path) from error
 
 
-class SqliteReaders:
+class SqliteReaders(Readers["apsw.Connection"]):
     """Views of one store, also for processes that do not own it.
 
     A view ends with its `with`: while it is open the write-ahead log cannot be recycled.
     """
 
     def __init__(self, path: Path, vfs: str | None = None) -> None:
+        super().__init__(str(path), BUSY_TIMEOUT / 1000)
         self._path, self._vfs = path, vfs
-        self._idle: list[apsw.Connection] = []
-        self._turns = threading.BoundedSemaphore(READERS)
-        self._closed = False
 
-    @contextmanager
-    def reader(self) -> Iterator[Reader]:
-        """A consistent view of committed state."""
-        if not self._turns.acquire(timeout=BUSY_TIMEOUT / 1000):
-            raise StoreGone(
-                f"{READERS} views of {self._path} are open",
-                remedy="close one of them; a view is for one short question",
-            )
-        try:
-            connection = self._begin()
-            try:
-                yield view(connection, self._path)
-            finally:
-                self._end(connection)
-        finally:
-            self._turns.release()
+    def _view(self, connection: apsw.Connection) -> SqlReader:
+        return view(connection, self._path)
 
     def _begin(self) -> apsw.Connection:
         import apsw
@@ -105,21 +82,14 @@ class SqliteReaders:
             raise
         return connection
 
-    def _end(self, connection: apsw.Connection) -> None:
+    def _end(self, connection: apsw.Connection) -> bool:
         import apsw
 
         try:
             connection.execute("ROLLBACK")
-            usable = not self._closed
         except apsw.Error:
-            usable = False
-        if usable:
-            self._idle.append(connection)
-        else:
-            disconnect(connection)
+            return False
+        return True
 
-    def close(self) -> None:
-        """Close every connection, those in use as soon as their view ends."""
-        self._closed = True
-        while self._idle:
-            disconnect(self._idle.pop())
+    def _disconnect(self, connection: apsw.Connection) -> None:
+        disconnect(connection)
