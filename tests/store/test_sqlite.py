@@ -19,6 +19,7 @@ from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import Incoming, Outgoing
 from oncewire.store.sql import backend as sql_backend
+from oncewire.store.sql import reader as sql_reader
 from oncewire.store.sql.rows import (
     DOCUMENT,
     FACTS,
@@ -298,7 +299,7 @@ def test_there_is_nothing_to_read_where_no_store_is(path: Path) -> None:
 
 
 def test_views_are_few_and_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_reader, "READERS", 2)
+    monkeypatch.setattr(sql_reader, "READERS", 2)
     monkeypatch.setattr(sqlite_reader, "BUSY_TIMEOUT", 10)
     store = SqliteStore.open(path, node="a")
     views = [store.reader(), store.reader()]
