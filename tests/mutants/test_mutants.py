@@ -40,6 +40,14 @@ def test_there_are_enough_and_each_has_a_name_of_its_own() -> None:
     assert len({mutant.name for mutant in ALL}) == len(ALL)
 
 
+def test_no_module_of_mutants_is_left_out() -> None:
+    folder = Path(__file__).parent
+    named = re.findall(
+        r"^from tests\.mutants\.(in_\w+)", text_of(folder / "collection.py"), re.MULTILINE
+    )
+    assert sorted(named) == sorted(path.stem for path in folder.glob("in_*.py"))
+
+
 def test_each_says_what_must_notice_it() -> None:
     assert [one.name for one in ALL if bool(one.tests) == bool(one.caught_by)] == []
 

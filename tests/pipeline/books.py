@@ -16,18 +16,12 @@ from oncewire.journal.row import JOURNAL_VERSION, Row
 from oncewire.lab.sample_year.generate import rows_of_year
 from oncewire.lab.sample_year.plan import Plan, make_plan
 from oncewire.pipeline.lake.columns import (
-    ATTEMPTS,
     JOURNAL,
-    LEDGER,
-    MESSAGES,
-    PARTNER_SERVICE,
-    SEQUENCE_GAPS,
-    VIOLATIONS,
     arrow,
     nullable,
 )
 from oncewire.pipeline.lake.lake import Lake, TableFile
-from oncewire.pipeline.lake.tables import batch_of
+from oncewire.pipeline.lake.tables import EVERY, batch_of
 from oncewire.pipeline.lake.version import Entry, Version, write_node_file
 from oncewire.pipeline.sources.ingest import placed, survey_place, write_ranges
 from oncewire.store.sqlite.store import SqliteStore
@@ -106,20 +100,18 @@ def make_export(folder: Path, node: str, rows: Iterable[Row], *, per_file: int =
     return folder
 
 
+COMPARED = (
+    "journal", "messages", "attempts", "ledger", "sequence_gaps", "partner_service", "violations",
+)  # fmt: skip
+"""Tables that are the same however the runs were cut, killed or divided."""
+
+
 def tables(spark, lake: Lake) -> dict[str, list[Any]]:
-    """Every table that people read, as sorted rows."""
+    """The tables of COMPARED, as sorted rows."""
     version = lake.current()
     found = {}
-    for name, schema, stored in (
-        ("journal", JOURNAL, ("journal",)),
-        ("messages", MESSAGES, ("messages",)),
-        ("attempts", ATTEMPTS, ("attempts",)),
-        ("ledger", LEDGER, ("ledger_closed", "ledger_open")),
-        ("sequence_gaps", SEQUENCE_GAPS, ("sequence_gaps",)),
-        ("partner_service", PARTNER_SERVICE, ("partner_service",)),
-        ("violations", VIOLATIONS, ("violations",)),
-    ):
-        rows = lake.read(spark, version, schema, *stored).collect()
+    for name in COMPARED:
+        rows = lake.read(spark, version, EVERY[name].schema, *EVERY[name].stored).collect()
         found[name] = sorted((plain(row) for row in rows), key=repr)
     return found
 

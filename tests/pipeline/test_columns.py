@@ -22,7 +22,8 @@ from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.tables import EVERY, OPEN, Table
 from oncewire.pipeline.reports.sql import ask
 from tests.parts import ROOT
-from tests.pipeline.books import make_stores, small_year
+from tests.pipeline import reads
+from tests.pipeline.books import COMPARED, make_stores, small_year
 
 pytestmark = pytest.mark.spark
 
@@ -66,6 +67,14 @@ def test_the_page_of_tables_has_every_column(tmp_path: Path) -> None:
 def test_the_page_of_the_pipeline_names_every_table() -> None:
     text = PAGE[PAGE.index("## The tables") : PAGE.index("## How a version")]
     assert set(EVERY) <= set(re.findall(r"`(\w+)`", text))
+
+
+def test_every_table_that_a_run_makes_is_compared_and_read_meanwhile() -> None:
+    of_runs = {name for name, table in OPEN.items() if table.layer == "gold"}
+    of_runs -= {"retention", "evidence"}
+    assert set(reads.GOLD) == of_runs
+    # How far was judged depends on when.
+    assert of_runs - set(COMPARED) == {"judged"}
 
 
 @pytest.fixture(scope="module")

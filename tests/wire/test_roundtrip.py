@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from lxml import etree
 from msgspec.structs import replace
 
+from oncewire.agreement.compose import profile_values
 from oncewire.errors import InvalidValue
+from oncewire.lab.simulation.draw import DIALECTS
 from oncewire.message.envelope import (
     AckRequest,
     AckRequested,
@@ -20,9 +22,9 @@ from oncewire.message.envelope import (
     Split,
     SyncReplyMode,
 )
-from oncewire.message.form import Extension, Form
+from oncewire.message.form import _CARRIES, Extension, Form
 from oncewire.message.payload import Payload
-from oncewire.wire import codec
+from oncewire.wire import codec, header
 from oncewire.wire.codec import Reader
 from oncewire.wire.mime.multipart import bundle
 from oncewire.wire.reader import PayloadData, PayloadEnded
@@ -38,6 +40,15 @@ CASES = [
     pytest.param(Dialect.MS_09X, True, id="ms-0.9x typed"),
     pytest.param(Dialect.RM_078, False, id="rm-0.78"),
 ]
+
+
+def test_every_dialect_has_its_places() -> None:
+    every, drafts = set(Dialect), set(Dialect) - {Dialect.EBMS2}
+    assert set(header.READERS) == set(header.WRITERS) == set(_CARRIES) == every
+    assert set(codec._DRAFT_TYPES) == drafts
+    assert {case.values[0] for case in CASES} == every
+    drawn = {profile_values(name)["wire.dialect"].value for name in DIALECTS}
+    assert drawn == every
 
 
 def _both_ways(message: Message, form: Form, *, mail: bool) -> None:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from oncewire.entry.console.rendering import POLICY
+from oncewire.entry.console.rendering import _TEMPLATES, POLICY
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.party.settings import load
 from tests.entry.console.conftest import PHONE, WIDE, Desk, Window
@@ -31,6 +31,9 @@ PAGES = {
     "health": "health?doctor=1&metrics=1",
     "problem": "message?id=nothing",
 }
+"""Every page by the name of its template, and where one is found."""
+NO_PAGES = {"base", "parts", "sign_in", "accept"}
+"""Templates that others are made of, and what is seen only on the way somewhere."""
 SUMMARY = {
     "version": 3,
     "written_at": "2026-11-17T20:00:00Z",
@@ -67,6 +70,10 @@ def _something_happened(desk: Desk) -> None:
         desk.delivered(f"PO-{number:04}@acme")
     lake = desk.settings.path(Path("../lake"))
     (lake / "summary.json").write_text(json.dumps(SUMMARY))
+
+
+def test_every_page_is_looked_at() -> None:
+    assert {Path(name).stem for name in _TEMPLATES.list_templates()} == {*PAGES, *NO_PAGES}
 
 
 @pytest.mark.parametrize(
@@ -330,8 +337,9 @@ def test_hostile_words_are_only_words(desk: Desk, window: Window) -> None:
         file.write(EVIL + "\n")
     page = window.sign_in(by=EVIL.replace("\u202e", "")[:60])
     for path in (
-        "", "messages", f"message?id={quote(evil)}%40acme&document=1", "ledger", "health",
-        f"messages?q={quote(EVIL)}", "channels", "partners", f"?done={quote(EVIL)}",
+        *(path for name, path in PAGES.items() if name != "problem"),
+        f"message?id={quote(evil)}%40acme&document=1", f"messages?q={quote(EVIL)}",
+        f"?done={quote(EVIL)}",
     ):  # fmt: skip
         window.open(path)
         expect(page.locator("h1")).to_be_visible()
