@@ -122,6 +122,9 @@ def test_several_files_are_one_message_or_one_each(
 
 
 def test_the_last_line_of_a_box_counts_what_was_asked_for(served: Served, document: Path) -> None:
+    never = run("outbox", "--state", "outstanding").stdout
+    assert "Nothing was sent." in never
+    assert "in all" not in never
     for _ in range(3):
         send(document, "--wait")
     send(document, "--message-id", "order-4", "--wait")

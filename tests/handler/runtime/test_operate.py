@@ -133,6 +133,20 @@ def test_what_waited_for_a_paused_channel_is_sent_when_it_is_resumed() -> None:
     assert pair.verify().clean, pair.verify().violations
 
 
+def test_a_word_about_the_partner_does_not_lift_what_a_person_paused() -> None:
+    pair = Network.pair("window", "", lose_answer=lambda answer: answer == 1)
+    pair.send(0)
+    pair.alpha.pause(CHANNEL, "stocktaking")
+    pair.settle("alpha")
+    pair.send(1)
+    pair.take()
+    pair.alpha.resume(partner="alpha-beta")
+    pair.settle("alpha")
+    assert pair.take() == []
+    (incident,) = pair.incidents()
+    assert incident.reason == "paused by the operator: stocktaking"
+
+
 @pytest.mark.requirement("HOP-9")
 def test_what_a_hub_reported_as_failed_it_does_not_send_behind_its_senders_back() -> None:
     chain = Network.chain(options("ms-0.9x", hops=2), carrying=False)

@@ -190,10 +190,9 @@ def outbox(config: Path | None, asked: Asked, limit: int) -> Report:
         )
         for one in found
     ]
-    return Report(
-        listings=(Listing("messages", columns, rows, empty=_none("Nothing was sent.", asked)),),
-        summary=_summary(counts, behind, "out.", asked, None if asked.parts else len(rows)),
-    )
+    summary = _summary(counts, behind, "out.", asked, None if asked.parts else len(rows))
+    empty = _none("Nothing was sent.", asked, summary)
+    return Report(listings=(Listing("messages", columns, rows, empty=empty),), summary=summary)
 
 
 def listed(config: Path | None, asked: Asked, limit: int) -> Report:
@@ -208,9 +207,11 @@ def listed(config: Path | None, asked: Asked, limit: int) -> Report:
     # A party whose application is called does not take by hand what the application is given.
     pulls = settings.application.way == "pull"
     ready = pulls and counts.get("in.ready", 0) + counts.get("in.handed_over", 0)
+    summary = _summary(counts, behind, "in.", asked, None if asked.parts else len(rows))
+    empty = _none("Nothing has arrived.", asked, summary)
     return Report(
-        listings=(Listing("messages", columns, rows, empty=_none("Nothing has arrived.", asked)),),
-        summary=_summary(counts, behind, "in.", asked, None if asked.parts else len(rows)),
+        listings=(Listing("messages", columns, rows, empty=empty),),
+        summary=summary,
         hints=(f"oncewire inbox take --output FOLDER{at_party(settings)}",) if ready else (),
     )
 
@@ -232,12 +233,12 @@ _NOTHING = (
 )
 
 
-def _none(at_all: str, asked: Asked) -> str:
-    """Nothing at all, or nothing of the kind that was asked for."""
+def _none(at_all: str, asked: Asked, summary: str) -> str:
+    """Nothing at all, or nothing of the kind that was asked for; then the summary follows."""
     if _is_narrow(asked):
         return _NOTHING
     states = _states_of(asked)
-    return f"Nothing is {' or '.join(states)}; in all:" if states else at_all
+    return f"Nothing is {' or '.join(states)}; in all:" if states and summary else at_all
 
 
 def _summary(

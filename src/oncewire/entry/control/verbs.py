@@ -421,7 +421,8 @@ class PartyVerbs:
     ) -> None:
         """The trouble is over: go on with a message, a channel or all that goes to a partner.
 
-        Retries start anew, and what waits for its next attempt is sent at once.
+        Retries start anew, and what waits for its next attempt is sent at once. A channel that
+        a person paused goes on when the channel, or a message in it, is named.
         """
         if sum(named is not None for named in (message_id, channel, partner)) != 1:
             raise NotAllowed(

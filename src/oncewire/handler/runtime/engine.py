@@ -518,7 +518,12 @@ class Engine:
         if partner is not None:
             peer = operate.find_partner(self.context, partner)
             with self.context.store.reader() as reader:
-                suspended = [each.key for each in reader.channels()[0] if each.suspended]
+                # What a person paused goes on when its channel is named.
+                suspended = [
+                    each.key
+                    for each in reader.channels()[0]
+                    if each.suspended and not each.suspended_reason.startswith(operate.PAUSED)
+                ]
             with self.context.transition(by) as tx:
                 operate.resume_partner(self.context, tx, peer, suspended)
             return
