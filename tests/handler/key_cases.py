@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from oncewire.agreement.agreement import TRANSPORTS
 from oncewire.handler.context import Keys
 from tests.agreement.cppa.test_cppa import cpa
 from tests.handler import scenes
@@ -23,6 +24,7 @@ WINDOW: Said = {"profile": "window"}
 BY_TRANSPORT = b'<RoutingHeader reliableMessagingMethod="Transport">'
 NUMBERED: Said = {"sequence.numbered": True}
 SYNC: Said = {"sync.mode": "signalsAndResponse", "duplicate.elimination": "always"}
+OTHERS = tuple(way for way in TRANSPORTS if way != "http")
 MAIL: Said = {"own.smtp": "mailto:own@test", "partner.smtp": "mailto:partner@test"}
 
 
@@ -303,7 +305,7 @@ CASES = [
                       {"response": "http://alpha/answers", "request": "http://beta/msh"},
                       {"error": "http://alpha/errors", "allPurpose": "http://beta/msh"})),
     *(Case(f"partner.{name}", f"{name}:to@test", scenes.unreachable)
-      for name in ("smtp", "ftp", "sftp", "broker")),
+      for name in OTHERS),
     # --- a hub on the way
     Case("via.party_id", "urn:test:another", base=DRAFT, at=("alpha",), stage=through_hub),
     Case("via.type", "urn:test:kind", base={"profile": "rm-0.78"}, at=("alpha",),
@@ -311,7 +313,7 @@ CASES = [
     Case("via.uri", "http://hub/other", base=DRAFT, at=("alpha",), stage=through_hub),
     Case("via.http", "http://elsewhere/msh", at=("alpha",), stage=through_hub),
     *(Case(f"via.{name}", f"{name}:to@test", scenes.unreachable, at=("alpha",), stage=through_hub)
-      for name in ("smtp", "ftp", "sftp", "broker")),
+      for name in OTHERS),
 ]  # fmt: skip
 
 # One entry for one action, and what else it says.
@@ -345,10 +347,7 @@ CASES += [
     _entry_case("partner_role", "Payer", ("alpha",)),
     _entry_case("partner_role", "Payer", ("beta",)),
     _entry_case("http", "http://beta/bills", ("alpha",)),
-    *(
-        _entry_case(name, f"{name}:to@test", ("alpha",))
-        for name in ("smtp", "ftp", "sftp", "broker")
-    ),
+    *(_entry_case(name, f"{name}:to@test", ("alpha",)) for name in OTHERS),
 ]
 
 
@@ -393,7 +392,7 @@ JUDGED = [
     Judged("via.retry_interval", 100, "delivery.timeout", {**VIA, "via.retries": 3}),
     Judged("via.sync_timeout", 100, "sync.timeout", {**VIA, "sync.mode": "mshSignalsOnly"}),
     *(Judged(f"own.{name}", f"{name}:own@test", "delivery.transports")
-      for name in ("smtp", "ftp", "sftp", "broker")),
+      for name in OTHERS),
 ]  # fmt: skip
 
 SHOWN = ("own.name", "partner.name")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.agreement import TRANSPORTS, Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.handler.actions import Submission
 from oncewire.handler.context import HandlerContext
@@ -172,7 +172,7 @@ def document(number: int) -> Submission:
 
 @pytest.mark.long
 @pytest.mark.process
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [way for way in TRANSPORTS if way != "http"])
 @pytest.mark.requirement("TRN-3", "TRN-4")
 def test_documents_and_acknowledgements_travel(way: str, tmp_path: Path) -> None:
     """Each message and each acknowledgement is a parcel of its own, there and back."""

@@ -104,6 +104,7 @@ SAME = {
     "hop block": replace(MESSAGE, ack_requested=(AckRequested(),)),
     "receipt": _with_header(delivery_receipt_requested=AckRequest.SIGNED),
     "sync": _with_header(sync_reply=SyncReplyMode.RESPONSE_ONLY, sync_reply_as_agreed=True),
+    "elimination": _with_header(duplicate_elimination=True),
     "manifest": replace(MESSAGE, manifest=(Reference("cid:one"),)),
     "content id and encoding": replace(
         MESSAGE,
@@ -129,6 +130,16 @@ def test_all_those_messages_differ_from_each_other() -> None:
 @pytest.mark.parametrize("name", sorted(SAME))
 def test_a_copy_has_the_same_digest(name: str) -> None:
     assert identity_digest(SAME[name]) == identity_digest(MESSAGE)
+
+
+def test_it_is_said_of_every_value_of_a_header_whether_it_makes_another_message() -> None:
+    """A new one belongs into DIFFERENT or into SAME."""
+    changed = [message.header for message in (*DIFFERENT.values(), *SAME.values())]
+    assert [
+        name
+        for name in Header.__struct_fields__
+        if all(getattr(header, name) == getattr(HEADER, name) for header in changed)
+    ] == []
 
 
 def test_the_digest_is_the_same_on_every_machine_and_run() -> None:

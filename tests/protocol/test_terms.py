@@ -72,6 +72,14 @@ def test_impossible_terms_are_refused_and_say_what_to_do(
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    "name", [name for name, hint in Terms.__annotations__.items() if hint == "Duration"]
+)
+def test_no_duration_is_negative(name: str) -> None:
+    with pytest.raises(InvalidValue, match=f"{name} is negative"):
+        Terms(**{name: -1})
+
+
 def test_a_contradiction_names_the_key_to_change() -> None:
     with pytest.raises(AgreementProblem) as caught:
         replace(ORDERED, flow=FlowMode.WINDOW, on_gap=OnGap.REJECT)

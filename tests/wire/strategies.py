@@ -5,8 +5,10 @@ A drawn message is in the form a reader gives: what a dialect expresses in one w
 """
 
 import base64
+import functools
 import string
 
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from oncewire.errors import EBXML_ERRORS
@@ -485,3 +487,17 @@ def messages(dialect: Dialect, *, typed: bool = False) -> st.SearchStrategy[Mess
     if dialect is Dialect.EBMS2:
         return ebms2_messages()
     return ms09x_messages(typed=typed) if dialect is Dialect.MS_09X else rm078_messages()
+
+
+@functools.cache
+def some_messages(dialect: Dialect) -> tuple[Message, ...]:
+    """The same forty messages in each run, among which are all values that can be drawn."""
+    drawn = []
+
+    @settings(max_examples=40, phases=[Phase.generate], derandomize=True, database=None)
+    @given(messages(dialect))
+    def draw(message: Message) -> None:
+        drawn.append(message)
+
+    draw()
+    return tuple(drawn)

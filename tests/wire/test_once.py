@@ -9,15 +9,18 @@ import pytest
 from lxml import etree
 
 from oncewire.errors import Inconsistent
+from oncewire.message.envelope import Dialect
 from oncewire.wire import codec
 from oncewire.wire.codec import Parcel, ReadFault
 from oncewire.wire.drafts.blocks import canonical_tag
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.ebms2.blocks import STRUCTURE
 from oncewire.wire.xml.source import Element, local_name
+from tests.wire import samples
 from tests.wire.drafts.test_drafts import ACK_078, REQUEST
 from tests.wire.ebms2.test_ebms2 import ACK, ERRORS, ORDER, STATUS_REQUEST, SYNC, signal
 from tests.wire.samples import ACK_REQUESTED, MESSAGE_HEADER, soap
+from tests.wire.strategies import some_messages
 
 RMX = ' xmlns:rmx="urn:oncewire:ext:1" xmlns:ds="http://www.w3.org/2000/09/xmldsig#"'
 ROLE = "</eb:PartyId><eb:Role>buyer</eb:Role>"
@@ -168,6 +171,17 @@ def test_every_element_of_the_tables_was_tried() -> None:
             if word.rstrip("?*+") not in ("other", "ds"):
                 tag = f"{{{n.EB}}}{word.rstrip('?*+')}"
                 assert (f"{{{n.EB}}}{name}", tag) in tried, (name, word)
+
+
+def test_every_element_that_we_write_was_tried() -> None:
+    """A new element belongs into the envelopes above, so that it is sent twice."""
+    tried, written = set(), set()
+    for envelope in EBMS2.values():
+        tried |= {element.tag for element in etree.fromstring(envelope).iter()}
+    for message in some_messages(Dialect.EBMS2):
+        envelope = codec.write_envelope(message, samples.form(Dialect.EBMS2))
+        written |= {element.tag for element in etree.fromstring(envelope).iter()}
+    assert [tag for tag in written - tried if "urn:foreign:" not in tag] == []
 
 
 @pytest.mark.parametrize("name", DRAFTS)

@@ -17,6 +17,7 @@ from oncewire.message.envelope import (
     Actor,
     DeliverySemantics,
     Dialect,
+    Header,
     Message,
     MessageKind,
     Split,
@@ -24,13 +25,13 @@ from oncewire.message.envelope import (
 )
 from oncewire.message.form import _CARRIES, Extension, Form
 from oncewire.message.payload import Payload
-from oncewire.wire import codec, header
+from oncewire.wire import codec, header, inspection
 from oncewire.wire.codec import Reader
 from oncewire.wire.mime.multipart import bundle
 from oncewire.wire.reader import PayloadData, PayloadEnded
 from tests.examples import examples
 from tests.wire import samples
-from tests.wire.strategies import messages
+from tests.wire.strategies import messages, some_messages
 
 # A message has many values, and drawing them costs more than writing and reading them.
 EXAMPLES = 60
@@ -69,6 +70,20 @@ def test_what_is_written_is_read(data: st.DataObject, dialect: Dialect, typed: b
     message = data.draw(messages(dialect, typed=typed))
     form = samples.form(dialect, ack_typed=typed)
     _both_ways(message, form, mail=data.draw(st.booleans()))
+
+
+@pytest.mark.parametrize(
+    ("name", "default"),
+    list(zip(Header.__struct_fields__[::-1], Header.__struct_defaults__[::-1], strict=False)),
+)
+def test_every_optional_value_of_a_header_is_drawn_and_shown(name: str, default: object) -> None:
+    """A value that `tests/wire/strategies.py` never draws would be lost unseen."""
+    drawn = [message for dialect in Dialect for message in some_messages(dialect)]
+    found = [message for message in drawn if getattr(message.header, name) != default]
+    assert found
+    for message in found:
+        without = replace(message, header=replace(message.header, **{name: default}))
+        assert inspection.describe_message(message) != inspection.describe_message(without)
 
 
 @pytest.mark.long

@@ -10,8 +10,9 @@ from oncewire.agreement.agreement import TRANSPORTS, Requested
 from oncewire.agreement.check.checks import check
 from oncewire.agreement.check.finding import Severity
 from oncewire.agreement.compose import PROFILES, profile_values
+from oncewire.agreement.toml import transport_of
 from oncewire.entry.doctor.checkup import probe_inboxes
-from oncewire.entry.doctor.ping import Reached, ping, probe_ways
+from oncewire.entry.doctor.ping import Echo, Reached, ping, probe_ways
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import able, load_all, load_readable
 from oncewire.entry.party.folder import Card, card_of, make_party, read_card
@@ -20,13 +21,14 @@ from oncewire.entry.party.partners import PartnerOptions, add_partner
 from oncewire.entry.party.settings import Settings, load
 from oncewire.entry.running.assemble import make_handler
 from oncewire.entry.running.transports import other_transports, reader_name
-from oncewire.errors import InvalidValue, OncewireError
+from oncewire.errors import AgreementProblem, InvalidValue, OncewireError
 from oncewire.handler.world import RealWorld
 from oncewire.message.envelope import SyncReplyMode
 from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from tests.entry.terminal import run as run_cli
 from tests.entry.terminal import run_json
+from tests.parts import ROOT
 from tests.ports import free_port
 from tests.transport.exchange import run
 from tests.transport.file_servers import PASSWORD, USER, ftp_server
@@ -250,6 +252,27 @@ def added(settings: Settings, card: Card, options: PartnerOptions) -> OncewireEr
 
 
 OTHERS = tuple(way for way in TRANSPORTS if way != "http")
+
+
+@pytest.mark.parametrize("way", OTHERS)
+def test_a_transport_is_known_wherever_people_meet_it(way: str, tmp_path: Path) -> None:
+    """Settings, addresses, help and pages: what a new transport needs beside its own folder."""
+    make_party(
+        tmp_path, "acme", now=RealWorld().now(), key_kind=KeyKind.EC, transports=(way,)
+    )  # fmt: skip
+    settings = load(tmp_path, environ={}).settings
+    assert settings.transports == ("http", way)
+    assert list(other_transports(settings)) == [way]
+    address = settings.addresses[way]
+    assert transport_of(address) == way
+    with pytest.raises(AgreementProblem) as refused:
+        transport_of("gopher:x")
+    assert f"{address.partition(':')[0]}:" in str(refused.value.remedy)
+    unreached = Echo("globex", "acme-globex", address, Reached.UNREACHABLE, "refused")
+    assert f"{way}." in unreached.next_step
+    assert re.search(rf"\b{way}\b", run_cli("init", "--help").stdout)
+    page = (ROOT / "docs" / "howto" / "transports.md").read_text(encoding="utf-8")
+    assert f"\n| `{way}` |" in page
 
 
 @pytest.mark.long

@@ -20,6 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from msgspec import to_builtins
 
 from oncewire.handler.context import Keys
 from oncewire.journal.predicates.context import Violation
@@ -474,13 +475,10 @@ RARE = frozenset(
 SIGNED = frozenset({("ack.signature", "always"), ("ack.hop_request", "Signed")})
 """Values that need keys: signatures are slow, and most worlds have none."""
 
-_FIELDS = Terms.__struct_fields__
-
 Held = frozenset[str]
 """The values that the terms of one agreement hold, one for each term."""
 
 
 def held_by(terms: Terms) -> Held:
     """Every term with its value, as one word each."""
-    plain = terms.as_dict()
-    return frozenset(f"{name}={json.dumps(plain[name])}" for name in _FIELDS)
+    return frozenset(f"{name}={json.dumps(value)}" for name, value in to_builtins(terms).items())
