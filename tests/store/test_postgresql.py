@@ -158,6 +158,35 @@ def test_a_turn_that_only_looks_holds_nobody_up(
     assert both[0]._session is session
 
 
+def test_looks_of_one_turn_see_no_commit_between_them(
+    both: tuple[PostgresStore, PostgresStore],
+) -> None:
+    looks, writes = both
+    done = threading.Event()
+
+    def write() -> None:
+        with writes.transition() as tx:
+            add(tx, sent("a"))
+        writes.commit()
+        done.set()
+
+    writer = threading.Thread(target=write)
+    assert looks._session is not None
+    with looks.one_turn():
+        before = looks._session.count
+        for number in range(5):
+            with looks.transition() as tx:
+                assert tx.outgoing("a") is None
+            if not number:
+                writer.start()
+        assert not done.wait(0.2)
+    writer.join()
+    # One to lock the row, one for the message, one to let go.
+    assert looks._session.count == before + 3
+    with looks.transition() as tx:
+        assert tx.outgoing("a") is not None
+
+
 def test_a_turn_is_two_round_trips_however_much_is_in_it(backend: PostgresBackend) -> None:
     store = backend.postgres
     names = [f"m{number}" for number in range(64)]

@@ -95,9 +95,10 @@ def _settle(connection: psycopg.Connection[tuple[object, ...]], url: str) -> Non
         "plan_cache_mode": "force_generic_plan",
         "client_min_messages": "warning",
     }
-    for name, value in wanted.items():
-        connection.execute("SELECT set_config($1, $2, false)", (name, value))
-    rows = connection.execute("SELECT current_setting('fsync')").fetchall()
+    settings = ", ".join(
+        f"set_config('{name}', '{value}', false)" for name, value in wanted.items()
+    )
+    rows = connection.execute(f"SELECT current_setting('fsync'), {settings}".encode()).fetchall()
     if rows[0][0] != "on":
         raise StoreProblem(
             f"{place(url)} does not write to its disk before it says so (fsync is off)",
