@@ -279,12 +279,12 @@ def test_a_store_that_is_had_alone_is_shared_with_none(
 ) -> None:
     monkeypatch.setattr("oncewire.store.postgresql.connection.OWNER_SECONDS", 1)
     with pytest.raises(StoreProblem, match="in use by another handler"):
-        PostgresStore.open(url, spool=tmp_path)
+        PostgresStore.open(url, spool=tmp_path / "spool")
     for store in pair:
         store.close()
-    alone = PostgresStore.open(url, spool=tmp_path)
+    alone = PostgresStore.open(url, spool=tmp_path / "spool")
     with pytest.raises(StoreProblem, match="in use by another handler"):
-        PostgresStore.open(url, spool=tmp_path, lease=1)
+        PostgresStore.open(url, spool=tmp_path / "spool", lease=1)
     alone.close()
 
 

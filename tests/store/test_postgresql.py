@@ -355,7 +355,7 @@ def test_the_tables_are_those_of_sqlite(backend: PostgresBackend) -> None:
         columns = made.execute(f"PRAGMA table_info({table})").fetchall()
         keyed = {name: (kind, bool(needed or key)) for _, name, kind, needed, _, key in columns}
         assert dict(session.columns(str(table))) == keyed, table
-    assert set(session._tables) - {"journal", "migration", "handler", "claim"} == {
+    assert set(session._tables) - {"journal", "migration", "handler", "claim", "spool"} == {
         name for (name,) in names
     }
     ours = session.run("SELECT indexname FROM pg_indexes WHERE schemaname = current_schema()")
@@ -380,18 +380,18 @@ def test_two_that_migrate_at_once_do_it_once(postgres: Server) -> None:
     assert sorted(steps) == [0, 0, 0, len(connecting.known_migrations())]
 
 
-def test_a_store_of_a_newer_version_is_refused(backend: PostgresBackend, tmp_path: Path) -> None:
+def test_a_store_of_a_newer_version_is_refused(backend: PostgresBackend) -> None:
     backend.store.close()
     with psycopg.connect(backend.url, autocommit=True) as beside:
         beside.execute("INSERT INTO migration VALUES (999, 'whatever it is')")
     with pytest.raises(StoreProblem, match="999"):
-        PostgresStore.open(backend.url, spool=tmp_path)
+        PostgresStore.open(backend.url, spool=backend.postgres._spool_folder)
     with pytest.raises(StoreProblem, match="999"), PostgresReaders(backend.url).reader():
         pass
     # One that does not break what is here will do.
     with psycopg.connect(backend.url, autocommit=True) as beside:
         beside.execute("UPDATE migration SET breaking = NULL WHERE version = 999")
-    PostgresStore.open(backend.url, spool=tmp_path).close()
+    PostgresStore.open(backend.url, spool=backend.postgres._spool_folder).close()
     with PostgresReaders(backend.url).reader() as reader:
         assert reader.journal_since(0, 1) == []
     with psycopg.connect(backend.url, autocommit=True) as beside:

@@ -24,6 +24,7 @@ from oncewire.store.bucket_spool import BucketSpool
 from oncewire.store.contract import Reader
 from oncewire.store.postgresql.connection import (
     check_mark,
+    check_spool,
     connect,
     disconnect,
     known_migrations,
@@ -117,12 +118,12 @@ class PostgresStore(TransactionManager):
         self._fellows = None if lease is None else PostgresFellows(url, lease)
         self.fellows = self._fellows
         self._known, self._note, self._noted_at = known, note, 0.0
-        self._connect(node)
         shared = lease is not None
         self.spool = (
             BucketSpool(spool, bucket, shared=shared) if bucket else FileSpool(spool, shared=shared)
         )
-        self._spool_folder = spool
+        self._spool_folder, self._spool_known = spool, False
+        self._connect(node)
         self._mark()
         # The first commit is noted, so that a copy from before this opening is older.
         self._noted_at = -MARK_EVERY
@@ -302,3 +303,6 @@ class PostgresStore(TransactionManager):
                 f"{place(self._url)} belongs to node {self._node}, not to {node}",
                 remedy="name another database, or correct the node's name",
             )
+        if not self._spool_known:
+            check_spool(connection, self._url, self.spool.has_mark, self.spool.mark)
+            self._spool_known = True
