@@ -312,8 +312,8 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 
 BOUNDS = {
     "modules": 387,
-    "lines": 114_460,
-    "code_lines": 81_920,
+    "lines": 114_560,
+    "code_lines": 81_991,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,

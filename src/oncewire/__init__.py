@@ -76,6 +76,7 @@ from oncewire.errors import OncewireError as OncewireError
 from oncewire.errors import OtherXml as OtherXml
 from oncewire.errors import SecurityFailure as SecurityFailure
 from oncewire.errors import SoapFault as SoapFault
+from oncewire.errors import SpoolElsewhere as SpoolElsewhere
 from oncewire.errors import StoreCorrupt as StoreCorrupt
 from oncewire.errors import StoreDamaged as StoreDamaged
 from oncewire.errors import StoreFull as StoreFull

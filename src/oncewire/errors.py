@@ -20,7 +20,8 @@
     │   ├── StoreGone             the database cannot be reached
     │   │   └── StoreCorrupt      the database is damaged, and only a restore helps
     │   ├── StoreDamaged          one stored thing cannot be read back; the rest can
-    │   └── StoreReplaced         not the store that was used here: empty, gone, foreign or older
+    │   ├── StoreReplaced         not the store that was used here: empty, gone, foreign or older
+    │   └── SpoolElsewhere        the documents of the store lie in another spool than the one here
     ├── HandlerFailed             the handler met a fault of its own and ends
     ├── TransportProblem          a transport cannot be used as configured
     ├── JournalProblem            rows of another version, or rows that cannot be
@@ -198,6 +199,11 @@ class StoreDamaged(StoreProblem):
 class StoreReplaced(StoreProblem):
     """The store is not the one that was used here, or an older copy of it. Whatever it does not
     know would happen a second time, so nothing is done with it."""
+
+
+class SpoolElsewhere(StoreProblem):
+    """The spool is not the one that the store's documents lie in. Other handlers could not read
+    what this one would put there."""
 
 
 class HandlerFailed(OncewireError):

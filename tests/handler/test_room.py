@@ -47,6 +47,19 @@ def test_no_more_attempts_begin_than_there_is_room_for() -> None:
     assert Counter(pair.kinds("alpha"))["sent"] == 4
 
 
+def test_a_slow_transmission_does_not_keep_the_handler_busy() -> None:
+    pair = Network.pair("ebms2", TERMS, lose_request=lambda post: True)
+    first, second = pair.send(), pair.send()
+    alpha = pair.alpha
+    for due in (first, second):
+        alpha.context.state.in_flight.add(due.message_id)
+    pair.pass_time(3 * SECOND)
+    # Its next attempt is due, and waits for the end of this one.
+    assert alpha.next_wake() > alpha.context.now()
+    alpha.context.state.in_flight.discard(second.message_id)
+    assert alpha.next_wake() <= alpha.context.now()
+
+
 def test_an_attempt_is_over_even_when_the_store_cannot_take_note_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -67,7 +67,7 @@ IN_TIME: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a document is given up although the time is in doubt",
-        "oncewire.handler.runtime.engine:Engine.tick",
+        "oncewire.handler.runtime.engine:Engine._serve_timers",
         "if looks_at_gaps and (not state.timeline.in_doubt):\n    give_up_incomplete(context)",
         "if looks_at_gaps:\n    give_up_incomplete(context)",
         requirement="BIG-6",

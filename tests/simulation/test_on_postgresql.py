@@ -5,55 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from oncewire.errors import StoreProblem
-from oncewire.journal.row import Row
-from oncewire.lab.simulation import machine
 from oncewire.lab.simulation.draw import draw
-from oncewire.lab.simulation.world import World
-from oncewire.store.memory.store import MemorySpool
-from oncewire.store.postgresql.store import PostgresStore
-from oncewire.store.transition.work import UnitOfWork
-from tests.postgres import Server
+from tests.simulation.postgresql_worlds import Beside, Ground, WorldStore, on, run_alone
 
 SAMPLE, SOAK = 6, 2_000
-
-
-class WorldStore(PostgresStore):
-    """A store on PostgreSQL whose process can die, and whose disk can be full."""
-
-    def __init__(self, url: str, node: str, folder: Path) -> None:
-        super().__init__(url, node, folder, "", False, None, None, None, None)
-        self.spool = MemorySpool()  # type: ignore[assignment]
-        self._refusal: StoreProblem | None = None
-
-    def crash(self) -> None:
-        """The process died: the server hears that its connection is gone."""
-        self._open = self._lost = self._work = None
-        self._connect(None)
-        self.spool.crash()  # type: ignore[attr-defined]
-
-    def fail_next_commit(self, error: StoreProblem) -> None:
-        """Let the next commit that has something to do fail with this error."""
-        self._refusal = error
-
-    def _commit(self, work: UnitOfWork) -> None:
-        refusal, self._refusal = self._refusal, None
-        if refusal is not None:
-            raise refusal
-        super()._commit(work)
-
-
-def history(world: World) -> list[list[Row]]:
-    """Run a world to its end; returns the journal of each node."""
-    result = world.run()
-    assert not result.violations, result.plan.command
-    journals = []
-    for each in world.machines:
-        with each.store.reader() as reader:
-            journals.append(reader.journal_since(0, 10_000_000))
-    return journals
 
 
 @pytest.mark.parametrize(
@@ -63,21 +21,37 @@ def history(world: World) -> list[list[Row]]:
         *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(SAMPLE, SOAK)),
     ],
 )
-def test_a_wild_world_is_the_same_on_postgresql(
-    postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    expected = history(World(draw(seed)))
-    stores: list[WorldStore] = []
+def test_a_wild_world_is_the_same_on_postgresql(ground: Ground, tmp_path: Path, seed: int) -> None:
+    run_alone(ground, tmp_path, seed)
 
-    def make(node: str) -> WorldStore:
-        stores.append(WorldStore(postgres.new_schema(), node, tmp_path / node))
-        return stores[-1]
 
-    monkeypatch.setattr(machine, "MemoryStore", make)
-    try:
-        found = history(World(draw(seed)))
-    finally:
-        for store in stores:
-            store.close()
-    assert any(expected)
-    assert found == expected
+def content(url: str) -> dict[str, object]:
+    """The rows of every table that has some, and the numbers of its sequences."""
+    found: dict[str, object] = {}
+    with psycopg.connect(url, autocommit=True) as connection:
+        kinds = "SELECT relname FROM pg_class WHERE relkind IN ('r', 'S') AND relnamespace = "
+        select = f"{kinds} current_schema()::regnamespace"
+        for (name,) in connection.execute(select.encode()).fetchall():
+            rows = connection.execute(f"SELECT * FROM {name}".encode()).fetchall()
+            if rows:
+                found[name] = [row for row in rows if name != "node"]
+    return found
+
+
+def test_the_next_world_finds_nothing_of_the_one_before_it(ground: Ground, tmp_path: Path) -> None:
+    with on(ground, tmp_path):
+        fresh = ground.schema()
+        WorldStore(fresh, "node", tmp_path / "node").close()
+        empty = content(fresh)
+    with on(ground, tmp_path, twins=True) as stores:
+        Beside(draw(1)).run()
+        used = {store._url for store in stores}
+    assert len(used) > 1
+    with on(ground, tmp_path):
+        for url in used:
+            assert content(url).keys() > empty.keys()
+        again = {ground.schema() for _ in range(len(ground._free))}
+        assert again >= used
+        for url in used:
+            WorldStore(url, "node", tmp_path / "node").close()
+            assert content(url) == empty

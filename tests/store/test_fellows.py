@@ -16,7 +16,7 @@ from oncewire.store.postgresql import fellows as fellowship
 from oncewire.store.postgresql.store import PostgresStore
 from oncewire.store.spool import SHARED_AGE, FileSpool
 from tests.postgres import Server
-from tests.store.samples import add, prepare, row, sent
+from tests.store.samples import OUTSTANDING, add, prepare, row, sent
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.process
@@ -112,6 +112,23 @@ def test_what_one_claims_the_others_see_from_its_commit_on(
     assert elsewhere(other) == {"b", "c"}
     guest.close()
     assert len(other.fellows.all()) == 2
+
+
+def test_what_is_under_way_wakes_nobody(pair: tuple[PostgresStore, PostgresStore]) -> None:
+    one, other = pair
+    with one.transition() as tx:
+        for number, name in enumerate("abc"):
+            add(tx, sent(name, state=OUTSTANDING, next_attempt_at=number))
+    one.commit()
+    assert other.next_wake() == 0
+    hold(one, "a")
+    assert other.next_wake() == 1
+    # What it claims itself it may be asked about again, unless it is under way.
+    assert one.next_wake() == 0
+    assert one.next_wake({"a"}) == 1
+    assert other.next_wake({"b", "c"}) is None
+    hold(one)
+    assert other.next_wake() == 0
 
 
 def test_a_claim_that_was_not_committed_is_none(
@@ -262,12 +279,12 @@ def test_a_store_that_is_had_alone_is_shared_with_none(
 ) -> None:
     monkeypatch.setattr("oncewire.store.postgresql.connection.OWNER_SECONDS", 1)
     with pytest.raises(StoreProblem, match="in use by another handler"):
-        PostgresStore.open(url, spool=tmp_path)
+        PostgresStore.open(url, spool=tmp_path / "spool")
     for store in pair:
         store.close()
-    alone = PostgresStore.open(url, spool=tmp_path)
+    alone = PostgresStore.open(url, spool=tmp_path / "spool")
     with pytest.raises(StoreProblem, match="in use by another handler"):
-        PostgresStore.open(url, spool=tmp_path, lease=1)
+        PostgresStore.open(url, spool=tmp_path / "spool", lease=1)
     alone.close()
 
 

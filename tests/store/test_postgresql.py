@@ -158,6 +158,35 @@ def test_a_turn_that_only_looks_holds_nobody_up(
     assert both[0]._session is session
 
 
+def test_looks_of_one_turn_see_no_commit_between_them(
+    both: tuple[PostgresStore, PostgresStore],
+) -> None:
+    looks, writes = both
+    done = threading.Event()
+
+    def write() -> None:
+        with writes.transition() as tx:
+            add(tx, sent("a"))
+        writes.commit()
+        done.set()
+
+    writer = threading.Thread(target=write)
+    assert looks._session is not None
+    with looks.one_turn():
+        before = looks._session.count
+        for number in range(5):
+            with looks.transition() as tx:
+                assert tx.outgoing("a") is None
+            if not number:
+                writer.start()
+        assert not done.wait(0.2)
+    writer.join()
+    # One to lock the row, one for the message, one to let go.
+    assert looks._session.count == before + 3
+    with looks.transition() as tx:
+        assert tx.outgoing("a") is not None
+
+
 def test_a_turn_is_two_round_trips_however_much_is_in_it(backend: PostgresBackend) -> None:
     store = backend.postgres
     names = [f"m{number}" for number in range(64)]
@@ -326,7 +355,7 @@ def test_the_tables_are_those_of_sqlite(backend: PostgresBackend) -> None:
         columns = made.execute(f"PRAGMA table_info({table})").fetchall()
         keyed = {name: (kind, bool(needed or key)) for _, name, kind, needed, _, key in columns}
         assert dict(session.columns(str(table))) == keyed, table
-    assert set(session._tables) - {"journal", "migration", "handler", "claim"} == {
+    assert set(session._tables) - {"journal", "migration", "handler", "claim", "spool"} == {
         name for (name,) in names
     }
     ours = session.run("SELECT indexname FROM pg_indexes WHERE schemaname = current_schema()")
@@ -351,18 +380,18 @@ def test_two_that_migrate_at_once_do_it_once(postgres: Server) -> None:
     assert sorted(steps) == [0, 0, 0, len(connecting.known_migrations())]
 
 
-def test_a_store_of_a_newer_version_is_refused(backend: PostgresBackend, tmp_path: Path) -> None:
+def test_a_store_of_a_newer_version_is_refused(backend: PostgresBackend) -> None:
     backend.store.close()
     with psycopg.connect(backend.url, autocommit=True) as beside:
         beside.execute("INSERT INTO migration VALUES (999, 'whatever it is')")
     with pytest.raises(StoreProblem, match="999"):
-        PostgresStore.open(backend.url, spool=tmp_path)
+        PostgresStore.open(backend.url, spool=backend.postgres._spool_folder)
     with pytest.raises(StoreProblem, match="999"), PostgresReaders(backend.url).reader():
         pass
     # One that does not break what is here will do.
     with psycopg.connect(backend.url, autocommit=True) as beside:
         beside.execute("UPDATE migration SET breaking = NULL WHERE version = 999")
-    PostgresStore.open(backend.url, spool=tmp_path).close()
+    PostgresStore.open(backend.url, spool=backend.postgres._spool_folder).close()
     with PostgresReaders(backend.url).reader() as reader:
         assert reader.journal_since(0, 1) == []
     with psycopg.connect(backend.url, autocommit=True) as beside:

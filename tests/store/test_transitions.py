@@ -311,6 +311,19 @@ def test_a_failed_commit_undoes_every_transition_in_it(backend: Backend) -> None
     assert [r.seq for r in everything(backend.crash())["journal"]] == [1, 2]
 
 
+def test_attempts_under_way_wake_nobody(store: Store) -> None:
+    with store.transition() as transaction:
+        for number, name in enumerate("abc"):
+            add(transaction, sent(name, state=OUTSTANDING, next_attempt_at=number))
+    for _ in range(2):
+        assert store.next_wake() == 0
+        assert store.next_wake({"a"}) == 1
+        assert store.next_wake({"b"}) == 0
+        assert store.next_wake({"a", "b"}) == 2
+        assert store.next_wake({"a", "b", "c"}) is None
+        store.commit()
+
+
 def test_a_failure_inside_a_transition_fails_what_was_kept_before_it(backend: Backend) -> None:
     store = backend.store
     before = everything(store)

@@ -97,6 +97,17 @@ class Bucket:
                 remedy="restore it from a copy of the bucket",
             )
 
+    def mark(self, name: str) -> None:
+        """See `FileSpool.mark`."""
+        import obstore
+
+        with self._reached():
+            obstore.put(self._objects, name, b"")
+
+    def has_mark(self, name: str) -> bool:
+        """See `FileSpool.has_mark`."""
+        return self.changed_at(name) is not None
+
     def changed_at(self, name: str) -> float | None:
         """When a file was put last, in seconds since 1970; None: it is not there."""
         import obstore
@@ -160,6 +171,7 @@ class BucketSpool(FileSpool):
         super().__init__(folder, shared=shared)
         self._bucket = Bucket(url)
         self._bucket.check()
+        self.mark, self.has_mark = self._bucket.mark, self._bucket.has_mark  # type: ignore[method-assign]
         self._threads = ThreadPoolExecutor(THREADS, "oncewire bucket")
         self._coming: dict[str, Future[Path]] = {}
         # Files that were put ahead, and when. A put may wait for a removal, so that it must not

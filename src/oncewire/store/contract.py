@@ -520,6 +520,10 @@ class Store(Protocol):
     def transition(self) -> AbstractContextManager[Transaction]:
         """A transition, undone alone if it raises."""
 
+    def one_turn(self) -> AbstractContextManager[None]:
+        """Transitions within it see no commit of another handler between them, and take less time
+        than each alone. Others wait until it ends, so it is for steps that do not stand still."""
+
     def commit(self) -> None:
         """Make all transitions since the last commit durable, or raise StoreFull or
         StoreGone and undo all of them."""
@@ -530,10 +534,11 @@ class Store(Protocol):
     durable_seconds: float
     """How long it took lately until a commit was durable, apart from writing what is in it."""
 
-    def next_wake(self) -> Instant | None:
+    def next_wake(self, under_way: Collection[str] = ()) -> Instant | None:
         """The earliest instant at which `due`, `expired` or, by a lease that runs out,
         `ready` will find something; None when no timer runs. READY messages need no
-        wake-up: they are there."""
+        wake-up: they are there. Attempts `under_way`, by MessageId, and those that another handler
+        claims need none either: their end is a turn of its own."""
 
     def reader(self) -> AbstractContextManager[Reader]:
         """A consistent view of committed state, cheap to open and short-lived."""

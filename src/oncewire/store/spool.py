@@ -324,6 +324,16 @@ class FileSpool:
             if not self._is_fresh(path):
                 path.unlink(missing_ok=True)
 
+    def mark(self, name: str) -> None:
+        """Leave an empty file here, by which the spool is known again."""
+        with store_trouble():
+            (self._directory / name).touch(mode=0o600)
+            _sync_directory(self._directory)
+
+    def has_mark(self, name: str) -> bool:
+        """Whether such a file is here."""
+        return (self._directory / name).is_file()
+
     def size(self) -> int:
         """Bytes of all its files, those that are being written too. Any thread may ask."""
         total = 0

@@ -274,3 +274,24 @@ def test_two_handlers_of_a_party_work_beside_each_other_and_one_drains(
         run("stop", *folders)
     assert not run_json("serve", "--drain", "-c", second)["stopped"]
     run("verify", "-c", acme)
+
+
+def test_a_handler_with_a_spool_of_its_own_is_refused_and_doctor_says_so(
+    pair: Path, postgres: Server, order: Path
+) -> None:
+    acme, second = pair / "acme", pair / "second"
+    keep_in(acme, postgres.new_schema())
+    shutil.copytree(acme, second)
+    run("send", order, "--to", "globex", "-c", acme)
+    for command in (("send", order, "--to", "globex"), ("serve",)):
+        said = run(*command, "-c", second, exit_code=output.TROUBLE).stderr
+        assert "is not the one that" in said
+        assert "set store.spool" in said
+
+    def doubts(folder: Path) -> list[str]:
+        checks = run_json("doctor", "--no-partners", "-c", folder, exit_code=None)["checks"]
+        return [one["finding"] for one in checks if one["what"] == "spool"]
+
+    assert doubts(acme) == []
+    (said,) = doubts(second)
+    assert "is not the one that" in said

@@ -95,9 +95,12 @@ def check_store(settings: Settings) -> Iterator[Finding]:
     if replaced is not None:
         yield Finding("store", Grade.BAD, replaced.problem, replaced.remedy)
     elif settings.store.url:
-        yield _server(settings.store.url)
-        if settings.store.bucket:
-            yield _bucket(settings.store.bucket)
+        yield (server := _server(settings.store.url))
+        spool = _bucket(settings.store.bucket) if settings.store.bucket else None
+        if spool is not None:
+            yield spool
+        if not any(one is not None and one.grade is Grade.BAD for one in (server, spool)):
+            yield from _spool_elsewhere(settings)
     else:
         yield from _database(path)
         # Whether the party's folder knows the store again.
@@ -282,6 +285,22 @@ def _bucket(url: str) -> Finding:
     except OncewireError as problem:
         return Finding("spool", Grade.BAD, problem.problem, problem.remedy)
     return Finding("spool", Grade.GOOD, f"{url} answers", "back it up with the database")
+
+
+def _spool_elsewhere(settings: Settings) -> Iterator[Finding]:
+    """Whether the spool is another one than that of the store."""
+    url, bucket, newest = settings.store.url, settings.store.bucket, postgresql.known_migrations()
+    folder = settings.path(settings.store.spool)
+    connection = postgresql.connect(url)
+    try:
+        with postgresql.told_as(url):
+            if postgresql.version_of(connection, url) >= newest[-1].version:
+                has_mark = Bucket(bucket).has_mark if bucket else lambda n: (folder / n).is_file()
+                postgresql.check_spool(connection, url, has_mark)
+    except StoreProblem as problem:
+        yield Finding("spool", Grade.BAD, problem.problem, problem.remedy)
+    finally:
+        postgresql.disconnect(connection)
 
 
 def _logged(path: Path) -> int:

@@ -323,6 +323,17 @@ class Engine:
     def tick(self) -> None:
         """Do what time has made due: expiries, attempts, notices, questions, retention."""
         context, state = self.context, self.context.state
+        with context.store.one_turn():
+            self._serve_timers()
+        now = context.now()
+        if now >= state.clean_due_at:
+            retention.clean_spool(context)
+        if now >= state.sweep_due_at and not state.timeline.in_doubt:
+            with context.transition() as tx:
+                retention.sweep(context, tx)
+
+    def _serve_timers(self) -> None:
+        context, state = self.context, self.context.state
         retention.watch(context)
         state.ticked_at = context.now()
         state.contacts.tell(state.ticked_at)
@@ -352,11 +363,6 @@ class Engine:
         if due is not None and now >= due:
             with context.transition() as tx:
                 state.refusals.write(tx, now)
-        if now >= state.clean_due_at:
-            retention.clean_spool(context)
-        if now >= state.sweep_due_at and not state.timeline.in_doubt:
-            with context.transition() as tx:
-                retention.sweep(context, tx)
 
     def ping(self, cpa_id: str) -> str:
         """Ask whether the partner's handler is there; a `Ponged` of that id says yes."""

@@ -191,7 +191,7 @@ def _signed(by: Duration) -> str:
 
 def next_wake(context: HandlerContext, now: Instant) -> Instant:
     """When the earliest of them has; `now` where there is something already."""
-    wake = context.store.next_wake()
+    wake = context.store.next_wake(context.state.in_flight)
     looks = min(context.state.gaps_due_at, context.state.sweep_due_at, context.state.clean_due_at)
     looks = min(looks, context.state.fellows_due_at)
     looks = min([looks, *filter(None, context.state.troubled.values())])

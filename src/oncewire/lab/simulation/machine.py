@@ -221,9 +221,9 @@ class Machine:
     def _note_rows(self) -> list[Row]:
         """The rows of this commit; each is remembered with the true time."""
         with self.store.reader() as reader:
-            if reader.last_seq() == self._read:
-                return []
             rows = reader.journal_since(self._read, 100_000)
+        if not rows:
+            return []
         for row in rows:
             self.ledger.written_at[self.name, row.seq] = self.clock.now
         self._read = rows[-1].seq

@@ -210,16 +210,13 @@ class World:
                 return
 
     def _is_quiet(self) -> bool:
+        if any(not machine.up or machine.application.busy for machine in self.machines):
+            return False
         for machine in self.machines:
             with machine.store.reader() as reader:
-                counts = reader.counts()
-                if (
-                    not machine.up
-                    or machine.application.busy
-                    or reader.incidents()
-                    or reader.notices_owed(1)
-                ):
+                if reader.incidents() or reader.notices_owed(1):
                     return False
+                counts = reader.counts()
             if any(counts.get(name) for name in _BUSY):
                 return False
         return True

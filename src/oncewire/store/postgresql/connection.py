@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
-from oncewire.errors import StoreCorrupt, StoreFull, StoreGone, StoreProblem
+from oncewire.errors import SpoolElsewhere, StoreCorrupt, StoreFull, StoreGone, StoreProblem
 from oncewire.journal.identity import START
 from oncewire.store.records import StoreMark
 from oncewire.store.sql.origin import Migration, check_known, compare, migrations_of
@@ -95,9 +96,10 @@ def _settle(connection: psycopg.Connection[tuple[object, ...]], url: str) -> Non
         "plan_cache_mode": "force_generic_plan",
         "client_min_messages": "warning",
     }
-    for name, value in wanted.items():
-        connection.execute("SELECT set_config($1, $2, false)", (name, value))
-    rows = connection.execute("SELECT current_setting('fsync')").fetchall()
+    settings = ", ".join(
+        f"set_config('{name}', '{value}', false)" for name, value in wanted.items()
+    )
+    rows = connection.execute(f"SELECT current_setting('fsync'), {settings}".encode()).fetchall()
     if rows[0][0] != "on":
         raise StoreProblem(
             f"{place(url)} does not write to its disk before it says so (fsync is off)",
@@ -304,6 +306,35 @@ def own(connection: psycopg.Connection[tuple[object, ...]], url: str, *, alone: 
             f"{place(url)} is in use by another handler",
             remedy="stop that handler, or ask it through its API",
         ) from None
+
+
+# --- the spool ---
+
+
+def check_spool(
+    connection: psycopg.Connection[tuple[object, ...]],
+    url: str,
+    has_mark: Callable[[str], bool],
+    make_mark: Callable[[str], None] | None = None,
+) -> None:
+    """See that a spool is the store's. With `make_mark` the first one that comes is made its own;
+    the file is there before the store says so, and a store that says nothing takes any."""
+    select = "SELECT mark FROM spool"
+    found = connection.execute(select).fetchall()
+    if not found and make_mark is not None:
+        mark = f"spool-{uuid4().hex}"
+        make_mark(mark)
+        # Another handler may do the same at this moment.
+        make = "INSERT INTO spool (id, mark) VALUES (1, $1) ON CONFLICT DO NOTHING"
+        connection.execute(make, (mark,))
+        found = connection.execute(select).fetchall()
+    if found and not has_mark(str(found[0][0])):
+        raise SpoolElsewhere(
+            f"the spool of this handler is not the one that {place(url)} has its documents in: "
+            f"there is no file {found[0][0]} in it",
+            remedy="set store.spool, or store.bucket, to the spool of the party's other handlers; "
+            "if all files were moved, put an empty one of that name beside them",
+        )
 
 
 # --- the mark ---

@@ -25,6 +25,8 @@ WAIT_SECONDS = 5
 VIEW_SECONDS = 60
 """How long a view may stand between two questions."""
 
+_VIEW = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT id FROM counter"
+
 
 class PostgresReaders(Readers["psycopg.Connection[Values]"]):
     """Views of one store, also for processes that do not write it."""
@@ -43,10 +45,8 @@ class PostgresReaders(Readers["psycopg.Connection[Values]"]):
             idle = bool(self._idle)
             connection = self._idle.pop() if idle else self._connect()
             try:
-                with connection.pipeline():
-                    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                    # The view is fixed by the first read, not by BEGIN.
-                    connection.execute("SELECT id FROM counter")
+                # The view is fixed by the first read, not by BEGIN.
+                connection.execute(_VIEW)
             except psycopg.Error as error:
                 disconnect(connection)
                 if not idle:

@@ -42,8 +42,10 @@ DIALECT = Dialect(
 )
 _KINDS = {"bigint": "INTEGER", "text": "TEXT", "bytea": "BLOB"}
 _COLUMNS = (
-    "SELECT table_name, column_name, data_type, is_nullable = 'NO' "
-    "FROM information_schema.columns WHERE table_schema = current_schema()"
+    "SELECT relname::text, attname::text, format_type(atttypid, NULL), attnotnull "
+    "FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid "
+    "WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' "
+    "AND attnum > 0 AND NOT attisdropped"
 )
 # Three statements of one round trip. The last one sees what was committed while the one before it
 # waited.

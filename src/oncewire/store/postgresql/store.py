@@ -8,8 +8,9 @@ next one goes on from what was stored.
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -23,6 +24,7 @@ from oncewire.store.bucket_spool import BucketSpool
 from oncewire.store.contract import Reader
 from oncewire.store.postgresql.connection import (
     check_mark,
+    check_spool,
     connect,
     disconnect,
     known_migrations,
@@ -59,7 +61,9 @@ MARK_EVERY = 10.0
 
 
 _NEXT_WAKE = (
-    "SELECT least((SELECT min(due_at) FROM outgoing WHERE due_at IS NOT NULL), "
+    "SELECT least((SELECT min(due_at) FROM outgoing WHERE due_at IS NOT NULL "
+    "AND message NOT IN (SELECT id FROM message WHERE message_id IN (SELECT message_id FROM claim "
+    "WHERE kind = 'send' AND handler <> ? UNION ALL SELECT json_array_elements_text(?::json)))), "
     "(SELECT min(deadline) FROM outgoing WHERE deadline IS NOT NULL), "
     "(SELECT min(lease_until) FROM incoming "
     "WHERE state = 'handed_over' AND lease_until IS NOT NULL))"
@@ -114,12 +118,12 @@ class PostgresStore(TransactionManager):
         self._fellows = None if lease is None else PostgresFellows(url, lease)
         self.fellows = self._fellows
         self._known, self._note, self._noted_at = known, note, 0.0
-        self._connect(node)
         shared = lease is not None
         self.spool = (
             BucketSpool(spool, bucket, shared=shared) if bucket else FileSpool(spool, shared=shared)
         )
-        self._spool_folder = spool
+        self._spool_folder, self._spool_known = spool, False
+        self._connect(node)
         self._mark()
         # The first commit is noted, so that a copy from before this opening is older.
         self._noted_at = -MARK_EVERY
@@ -162,20 +166,22 @@ class PostgresStore(TransactionManager):
         if self._closed is not None:
             self._closed()
 
-    def next_wake(self) -> Instant | None:
+    def next_wake(self, under_way: Collection[str] = ()) -> Instant | None:
         """See `contract.Store`. Beside others little that is in memory stays true for long: then
         the server is asked, by one question."""
-        if self.fellows is None:
-            return super().next_wake()
+        fellows = self._fellows
+        if fellows is None:
+            return super().next_wake(under_way)
         kept = self.pending()
         try:
             work = self._work or self._begin()
             session = self._session
-            found = None if session is None else session.run(_NEXT_WAKE)[0][0]
+            values = (fellows.name, json.dumps(sorted(under_way)))
+            found = None if session is None else session.run(_NEXT_WAKE, values)[0][0]
         except (StoreFull, StoreGone) as error:
             self._lose(error, kept=kept)
             raise
-        instants = (found, self._earliest(work) if kept else None)
+        instants = (found, self._earliest(work, under_way) if kept else None)
         return min((int(instant) for instant in instants if instant is not None), default=None)
 
     # --- for its transitions ---
@@ -297,3 +303,6 @@ class PostgresStore(TransactionManager):
                 f"{place(self._url)} belongs to node {self._node}, not to {node}",
                 remedy="name another database, or correct the node's name",
             )
+        if not self._spool_known:
+            check_spool(connection, self._url, self.spool.has_mark, self.spool.mark)
+            self._spool_known = True

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 
 from oncewire.errors import NotAllowed, StoreFull, StoreGone, StoreProblem
@@ -24,6 +25,8 @@ class TransactionManager(ABC):
         self._work: UnitOfWork | None = None
         # A failure inside a transition lost what was kept before it; commit() has to say so.
         self._lost: StoreProblem | None = None
+        # Whether transitions that change nothing keep the turn for the next one.
+        self._one_turn = False
         self.durable_seconds = 0.0
 
     @abstractmethod
@@ -52,6 +55,17 @@ class TransactionManager(ABC):
         """See `contract.Store`."""
         return _Transition(self)
 
+    @contextmanager
+    def one_turn(self) -> Iterator[None]:
+        """See `contract.Store`."""
+        self._one_turn = True
+        try:
+            yield
+        finally:
+            self._one_turn = False
+            if self._work is not None and not self.pending():
+                self._let_go(self._work)
+
     def commit(self) -> None:
         """See `contract.Store`."""
         if self._open is not None:
@@ -74,7 +88,7 @@ class TransactionManager(ABC):
                 self._abandon()
                 raise
 
-    def next_wake(self) -> Instant | None:
+    def next_wake(self, under_way: Collection[str] = ()) -> Instant | None:
         """See `contract.Store`."""
         work = self._work
         if work is None or not self.pending():
@@ -82,18 +96,19 @@ class TransactionManager(ABC):
         if not work.complete:
             try:
                 work.hold_live()
-                work.fill_outgoing("due", (FOR_EVER,), 1)
+                work.fill_outgoing("due", (FOR_EVER,), 1 + len(under_way))
                 work.fill_outgoing("expiring", (FOR_EVER,), 1)
                 work.fill_incoming("leases", (FOR_EVER,))
             except (StoreFull, StoreGone) as error:
                 self._lose(error, kept=self.pending())
                 raise
-        return self._earliest(work)
+        return self._earliest(work, under_way)
 
-    def _earliest(self, work: UnitOfWork) -> Instant | None:
+    def _earliest(self, work: UnitOfWork, under_way: Collection[str]) -> Instant | None:
         """The earliest timer of what is in memory."""
         sent, received = work.outgoing, work.incoming
-        firsts = (sent.due.first, sent.expiring.first, received.leases.first)
+        due = next((key for key in sent.due.keys if key[-1] not in under_way), None)
+        firsts = (due, sent.expiring.first, received.leases.first)
         return min((first[0] for first in firsts if first is not None), default=None)
 
     @property
@@ -135,12 +150,21 @@ class TransactionManager(ABC):
                 work.keep()
             else:
                 work.undo()
-            if not self.pending():
-                work.backend.let_go()
         except (StoreFull, StoreGone) as trouble:
             self._lose(trouble, kept=work.kept)
             if trouble is not error:
                 raise
+        else:
+            if not self._one_turn and not self.pending():
+                self._let_go(work)
+
+    def _let_go(self, work: UnitOfWork) -> None:
+        """Let others write: nothing is pending."""
+        try:
+            work.backend.let_go()
+        except (StoreFull, StoreGone) as trouble:
+            self._lose(trouble, kept=False)
+            raise
 
     def _look(self, *, turn: bool = False) -> UnitOfWork:
         """The unit of work, cleared if another process has written since; `turn`: no other will
