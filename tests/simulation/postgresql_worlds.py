@@ -261,6 +261,11 @@ class Twin(WorldMachine):
         for each in self.both():
             Machine.set_clock(each, by)
 
+    def accept_clock(self) -> None:
+        """At one that is in doubt; where the other is so too, the operator is called again."""
+        doubting = [each for each in self.both() if each.up and each.engine.context.in_doubt]
+        Machine.accept_clock(doubting[0] if doubting else self)
+
 
 class Beside(World):
     """A world in which every name stands for two machines."""

@@ -16,6 +16,8 @@ SAMPLE, SOAK = 20, 2_000
     "seed",
     [
         *range(SAMPLE),
+        # The clock of one engine was accepted, and the other one stayed in doubt.
+        10400647,
         *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(SAMPLE, SOAK)),
     ],
 )

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import NotAllowed, StoreFull
-from oncewire.handler.perform import open_incident
+from oncewire.handler.perform import open_incident, resolve_incidents
+from oncewire.handler.runtime import retention
 from oncewire.handler.world import CORRECTION, RealWorld
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Duration
-from oncewire.protocol.notes import ClockSet, Raise
+from oncewire.protocol.notes import ClockSet, Raise, Resolve
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
@@ -226,6 +227,31 @@ def test_an_accepted_time_is_the_time() -> None:
     assert pair.state() is OutgoingState.UNKNOWN
     with pytest.raises(NotAllowed, match="not in doubt"):
         pair.accept()
+
+
+def test_a_doubt_that_another_handler_closed_is_told_again() -> None:
+    """Handlers of one store share the incident, and each has a clock of its own."""
+    pair = SetPair.pair()
+    engine = pair.alpha
+
+    def look_around() -> list[str]:
+        with engine.context.transition() as tx:
+            retention.call_again(engine.context, tx)
+        pair.settle("alpha")
+        return pair.reasons()
+
+    assert look_around() == []
+    pair.set_clock(HOUR)
+    pair.pass_time(SECOND)
+    told = pair.reasons()
+    assert look_around() == told
+    with engine.context.transition() as tx:
+        resolve_incidents(engine.context, tx, Resolve())
+    pair.settle("alpha")
+    assert pair.reasons() == []
+    assert look_around() == told
+    pair.accept()
+    assert look_around() == []
 
 
 def test_whatever_is_waited_for_moves_with_an_accepted_time() -> None:

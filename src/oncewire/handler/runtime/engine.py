@@ -153,7 +153,8 @@ class Engine:
         context.state.fellows_due_at = context.now() + LOOK_EVERY
         if fellows is None or fellows.draining:
             return
-        with context.transition():
+        with context.transition() as tx:
+            retention.call_again(context, tx)
             gone = fellows.take_over()
         if gone:
             logger.warning("the work of other handlers is taken over", extra={"handlers": gone})

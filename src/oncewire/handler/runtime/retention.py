@@ -168,14 +168,21 @@ def accept(context: HandlerContext, tx: Transaction) -> None:
 
 
 def _call_operator(context: HandlerContext, tx: Transaction) -> None:
-    by = context.state.timeline.ahead
-    _write(context, tx, by, IN_DOUBT)
-    problem = (
-        f"the clock was set by {_signed(by)}: nothing is declared expired or cleared away until it "
-        "is set right, or until `oncewire clock accept` says that it is right"
-    )
-    open_incident(context, tx, Raise(problem))
+    _write(context, tx, context.state.timeline.ahead, IN_DOUBT)
     context.state.timeline.doubt()
+    call_again(context, tx)
+
+
+def call_again(context: HandlerContext, tx: Transaction) -> None:
+    """Have an incident open while the clock is in doubt. Handlers of one store share it, and it is
+    closed when the clock of one of them is accepted, whatever that of another says."""
+    if context.in_doubt and context.state.timeline.told:
+        by = context.state.timeline.ahead
+        problem = (
+            f"the clock was set by {_signed(by)}: nothing is declared expired or cleared away "
+            "until it is set right, or until `oncewire clock accept` says that it is right"
+        )
+        open_incident(context, tx, Raise(problem))
 
 
 def _write(context: HandlerContext, tx: Transaction, by: Duration, verdict: str) -> None:

@@ -71,7 +71,7 @@ class Operator:
         elif message_id is None:
             # The incident is about the clock; operators accept it once it is right.
             if machine.world.offset == 0:
-                self._do("accept", engine.accept_clock)
+                machine.accept_clock()
         elif self._do("resume", lambda: engine.resume(message_id=message_id)) is Ending.RAISED:
             # Too late to send again under its id (C37): what is left is to give it up. What the
             # application refuses cannot be sent again either.

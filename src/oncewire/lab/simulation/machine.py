@@ -154,6 +154,10 @@ class Machine:
         self.door.close()
         self.clock.after(lasts, self.boot)
 
+    def accept_clock(self) -> None:
+        """The operator says that the clock is right."""
+        self.turn("operate accept", self.engine.accept_clock, (OncewireError,))
+
     def set_clock(self, by: Duration) -> None:
         """Set the clock, relative to what it shows."""
         self.world.offset += by
