@@ -81,6 +81,10 @@ def large_store(path: Path, times: int) -> SqliteStore:
             arrived = f"in-{sent}"
             tx.add_incoming(received(arrived, state=CONFIRMED, received_at=at, confirmed_at=at), ())
             tx.save_sending_channel(SendingChannel(f"c{number}", epoch=1, phase=Phase.RUNNING))
+            # An incident is kept when it is over, for those who ask what a message waited for.
+            channel = each.outgoing.channel
+            tx.open_incident(at, "suspended for want of an answer", f"late-{number}", channel)
+            tx.resolve_incidents(at, f"late-{number}", channel)
             rows = [(sent, Kind.SUBMITTED), (sent, Kind.SENT), (sent, Kind.ACKNOWLEDGED)]
             rows += [
                 (arrived, Kind.RECEIVED),
@@ -111,6 +115,7 @@ def _multiply(path: Path, times: int) -> None:
         "message": {"id": f"id + k * {ids}", "message_id": f"{name}message_id"},
         "sending_channel": {"key": f"{name}key"},
         "journal_row": {"seq": f"seq + k * {rows}", "at": f"at {later}"},
+        "incident": {"id": f"id + k * {SEED_MESSAGES}", "opened_at": f"opened_at {later}"},
         "outgoing": {"submitted_at": f"submitted_at {later}"},
         "incoming": {each: f"{each} {later}" for each in ("received_at", "confirmed_at")},
     } | {

@@ -293,8 +293,9 @@ class SqlReader:
         }
 
     def incidents(self, *, open_only: bool = True) -> list[Incident]:
-        where = "WHERE resolved_at IS NULL " if open_only else ""
-        statement = f"SELECT {INCIDENT.text} FROM incident {where}ORDER BY id"  # noqa: S608
+        # By the sum: in the order of ids SQLite would pass over every incident that is resolved.
+        end = "WHERE resolved_at IS NULL ORDER BY id + 0" if open_only else "ORDER BY id"
+        statement = f"SELECT {INCIDENT.text} FROM incident {end}"  # noqa: S608
         return [Incident(*row) for row in self._run(statement, ())]
 
     def refusals(self, limit: int = 100) -> list[Refusal]:
