@@ -64,7 +64,7 @@ CAUSES: dict[str, tuple[str, str]] = {
     "handler/runtime/upkeep.py _join": (SELF, "the document is put together"),
     "handler/sending/transmit.py _admit_one": (PERSON, "resume makes the stream anew"),
     "handler/sending/transmit.py set_aside": (SELF, "the message goes on"),
-    "handler/runtime/retention.py _call_operator": (SELF, "the clock is set right"),
+    "handler/runtime/retention.py call_again": (SELF, "the clock is set right"),
     "handler/runtime/retention.py watch": (SELF, "calls _call_operator"),
     "handler/runtime/operate.py pause_channel": (PERSON, "resume: a person paused it"),
     "handler/runtime/operate.py abandon_message": (PERSON, "resume makes the stream anew"),
