@@ -19,12 +19,15 @@ from oncewire.entry.party.settings import load
 from oncewire.entry.running import kept
 from oncewire.entry.running.kept import kept_of
 from oncewire.errors import JournalProblem, NotAllowed, StoreDamaged
+from oncewire.handler.actions import Post
+from oncewire.message.instant import MINUTE
 from oncewire.message.payload import Payload
 from oncewire.pipeline import jobs
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.tables import OPEN
 from oncewire.pipeline.reports import documents
 from oncewire.pipeline.reports.documents import Checked, check_documents
+from oncewire.protocol.documents import DocumentState
 from oncewire.store.sqlite.store import SqliteStore
 from tests.entry.terminal import run_json
 from tests.handler.network import Network
@@ -38,19 +41,24 @@ GZIP, ZSTD = (f'{PARTS}compress = "{name}"\n' for name in ("gzip", "zstd"))
 DICE = random.Random(11)
 SENT = {
     "removed": b"removed",
+    "given up": DICE.randbytes(2 * LIMIT),
+    "closed": b"nobody here can read it",
     "small": b"a small order",
     "large": DICE.randbytes(LIMIT - 10_000),
     "one file": DICE.randbytes(LIMIT - 10_000),
     "parts": DICE.randbytes(2 * LIMIT),
     "gzip": DICE.randbytes(1_500_000).hex().encode(),
     "zstd": DICE.randbytes(1_500_000).hex().encode(),
+    "two in parts": DICE.randbytes(1_500_000).hex().encode(),
     "small altered": b"an order of 100 pieces",
     "large altered": DICE.randbytes(LIMIT - 10_000),
     "gzip altered": DICE.randbytes(1_500_000).hex().encode(),
     "file gone": DICE.randbytes(2 * LIMIT),
     "one part lost": DICE.randbytes(2 * LIMIT),
 }
-AS_AGREED = {"gzip": GZIP, "gzip altered": GZIP, "zstd": ZSTD}
+SECOND = {"small": b"not really", "two in parts": b"a picture " * 1_000}
+"""The second documents of messages that have two."""
+AS_AGREED = {"gzip": GZIP, "gzip altered": GZIP, "two in parts": GZIP, "zstd": ZSTD}
 
 
 def name_of(what: str) -> str:
@@ -103,19 +111,18 @@ def exchange(folder: Path) -> None:
     for what, data in SENT.items():
         for name in ("alpha", "beta"):
             pair.agree(name, "ebms2", AS_AGREED.get(what, PARTS))
-        if what == "one part lost":
-            pair.lose_request = lambda post: (
-                b"2-of-2."
-                in b"".join(piece for piece in post.parcel.body if isinstance(piece, bytes))
-            )
+        pair.lose_request = is_second if what in ("given up", "one part lost") else lambda _: False
         payloads: tuple[Payload, ...] = (Payload.of("order", "text/plain", data, f"{what}.txt"),)
         if len(data) > 1_000_000 and what != "one file":
             name, _ = pair.alpha.context.store.spool.put((data,))
             payloads = (replace(payloads[0], data=None, spooled=name),)
-        if what == "small":
-            payloads += (Payload.of("picture", "image/png", b"not really"),)
+        if what in SECOND:
+            payloads += (Payload.of("picture", "image/png", SECOND[what]),)
         pair.send(payloads=payloads, message_id=name_of(what))
         pair.take()
+        if what == "given up":
+            while not is_given_up(pair, name_of(what)):
+                pair.pass_time(MINUTE)
         if what == "removed":
             for engine in pair.engines.values():
                 with engine.context.store.transition() as tx:
@@ -123,6 +130,19 @@ def exchange(folder: Path) -> None:
                 engine.context.store.commit()
     pair.close()
     spoil(folder)
+
+
+def is_second(post: Post) -> bool:
+    """Whether it is the second of two parts."""
+    return any(b"2-of-2." in piece for piece in post.parcel.body if isinstance(piece, bytes))
+
+
+def is_given_up(pair: Network, split_id: str) -> bool:
+    """Whether beta has given a document up."""
+    with pair.beta.context.store.reader() as reader:
+        (part,) = reader.incoming(f"1-of-2.{split_id}")
+        document = reader.document(part.incoming.sender, split_id)
+    return document is not None and document.state is DocumentState.FAILED
 
 
 def spoil(folder: Path) -> None:
@@ -147,6 +167,11 @@ def spoil(folder: Path) -> None:
                     changed = flip(body, SENT[what][-8:])
                     change = f"UPDATE {table}_bytes SET body = ? WHERE {key} = ?"
                     store.execute(change, (changed, place))
+            draft = "UPDATE outgoing_bytes SET content_type = NULL, draft = x''"
+            unread = draft if name == "alpha" else "UPDATE incoming_bytes SET view = NULL"
+            wanted = f"SELECT {key} FROM {table} JOIN message ON message.id = {table}.message"
+            statement = f"{unread} WHERE {key} = ({wanted} WHERE message_id = ?)"
+            assert store.execute(statement, (name_of("closed"),)).rowcount == 1
             store.commit()
 
 
@@ -161,14 +186,16 @@ def checked(spark: Any, scene: Scene) -> Checked:
     return scene.check(spark)
 
 
-WHOLE = dict.fromkeys(("small", "large", "one file", "parts", "gzip", "zstd"), "whole")
+WHOLE = dict.fromkeys(
+    ("small", "large", "one file", "parts", "gzip", "zstd", "two in parts"), "whole"
+)
 WRONG = {
     "small altered": "altered", "large altered": "altered", "gzip altered": "altered",
-    "file gone": "missing", "removed": "removed",
+    "file gone": "missing", "removed": "removed", "closed": "closed",
 }  # fmt: skip
 EXPECTED = {
-    "out": {**WHOLE, **WRONG, "one part lost": "whole"},
-    "in": {**WHOLE, **WRONG, "one part lost": "parts_missing"},
+    "out": {**WHOLE, **WRONG, "one part lost": "whole", "given up": "whole"},
+    "in": {**WHOLE, **WRONG, "one part lost": "parts_missing", "given up": "given_up"},
 }
 
 
@@ -180,8 +207,11 @@ def test_each_side_says_what_became_of_each_document(
     rows = scene.rows()[direction, name_of(what)]
     verdict = EXPECTED[direction][what]
     assert {row["verdict"] for row in rows} == {verdict}, rows
-    assert len(rows) == (2 if what == "small" else 1)
-    (row, *_) = sorted(rows, key=lambda row: row["number"] or 0)
+    assert len(rows) == (2 if what in SECOND else 1)
+    row, *more = sorted(rows, key=lambda row: row["number"] or 0)
+    for second in more:
+        assert second["sha256_stored"] == hashlib.sha256(SECOND[what]).hexdigest()
+        assert (second["media_type"], second["file_name"]) == ("image/png", None)
     assert row["node"] == {"out": "alpha", "in": "beta"}[direction]
     assert row["partner"] == {"out": "urn:test:beta", "in": "urn:test:alpha"}[direction]
     digest = hashlib.sha256(SENT[what]).hexdigest()
@@ -230,9 +260,10 @@ def test_of_a_part_that_is_missing_it_is_said_how_many_are_here(
 
 def test_the_verdicts_are_counted(checked: Checked) -> None:
     assert checked.verdicts == {
-        "altered": 6, "missing": 2, "parts_missing": 1, "removed": 2, "whole": 15,
+        "altered": 6, "closed": 2, "given_up": 1, "missing": 2, "parts_missing": 1, "removed": 2,
+        "whole": 20,
     }  # fmt: skip
-    assert checked.documents == 26
+    assert checked.documents == 34
 
 
 def test_bytes_are_given_on_request_alone_and_no_more_than_was_said(
@@ -241,20 +272,18 @@ def test_bytes_are_given_on_request_alone_and_no_more_than_was_said(
     names = OPEN["documents"].schema.fieldNames()
     assert "data" not in names
     assert all(list(row) == names for rows in scene.rows().values() for row in rows)
-    most = len(SENT["parts"])
+    most = len(SENT["gzip"])
     assert scene.check(spark, data=tmp_path / "bytes", data_max=most).verdicts == checked.verdicts
     assert all(list(row) == names for rows in scene.rows().values() for row in rows)
     with_bytes = spark.read.parquet(str(tmp_path / "bytes"))
     assert with_bytes.columns == [*names, "data"]
-    given = 0
     for row in with_bytes.collect():
         what = row.message_id.partition("@")[0].replace("-", " ")
-        if row.verdict != "whole" or len(SENT[what]) > most:
-            assert row.data is None
-        elif row.number == 1:
-            assert row.data == SENT[what]
-            given += 1
-    assert given == 2 * 4 + 1
+        sent = {1: SENT[what], 2: SECOND.get(what)}.get(row.number)
+        # Of two documents the first has taken all the room.
+        room = (what, row.number) != ("two in parts", 2)
+        assert row.data == (sent if row.verdict == "whole" and room else None), row.message_id
+    assert (tmp_path / "bytes").stat().st_mode & 0o077 == 0
     with pytest.raises(NotAllowed, match="is there already"):
         scene.check(spark, data=tmp_path / "bytes")
 
@@ -279,8 +308,8 @@ def test_a_node_that_the_lake_does_not_know_is_refused(spark: Any, scene: Scene)
 def test_the_command_says_how_many_are_whole(spark: Any, scene: Scene) -> None:
     words: list[str | Path] = ["--lake", scene.lake.root, "--store", scene.folder / "alpha"]
     said = run_json("pipeline", "documents", *words, exit_code=1)
-    assert said["verdicts"] == {"altered": 3, "missing": 1, "removed": 1, "whole": 8}
-    assert said["summary"] == "8 of 13 documents are whole, 4 altered or missing"
+    assert said["verdicts"] == {"altered": 3, "closed": 1, "missing": 1, "removed": 1, "whole": 11}
+    assert said["summary"] == "11 of 17 documents are whole, 4 altered or missing"
     question = "SELECT DISTINCT node FROM documents WHERE verdict = 'whole'"
     found = run_json("pipeline", "sql", question, "--lake", scene.lake.root)
     assert found["answer"] == [{"node": "alpha"}]

@@ -377,8 +377,9 @@ def documents(
         typer.Option("--bytes", help="New folder for the same rows with the documents' bytes."),
     ] = None,
     most: Annotated[
-        int, typer.Option("--bytes-max", min=0, help="Bytes that are given of a message, at most.")
-    ] = 16 * 1024 * 1024,
+        int,
+        typer.Option("--bytes-max", min=0, max=2**28, help="Bytes of a message that are given."),
+    ] = 2**24,
     master: Master = "",
     conf: Settings = None,
     json: Json = False,
@@ -391,7 +392,7 @@ def documents(
 
     place = need_lake(lake)
     place.shown()
-    parties = [loaded(path).settings for path in store]
+    parties = [loaded(path).settings for path in store if book_at(path)]
     with session(master, settings_of(conf), json=json) as (spark, tell):
         from oncewire.entry.running.kept import kept_of
         from oncewire.pipeline.reports.documents import check_documents

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 
 from oncewire.entry.messages.stored import InflatedContent, contents_of, files_of, why_not_kept
@@ -29,20 +29,17 @@ def kept_of(settings: Settings, asked: Iterable[Asked]) -> Iterator[tuple[Asked,
     with closing(open_readers(settings)) as readers:
         for each in asked:
             with readers.reader() as reader:
-                found = _kept(settings, reader, each)
+                try:
+                    found = (_sent if each.sent else _received)(settings, reader, each)
+                except NotAllowed as closed:
+                    found = [Kept("closed", sentence(closed))]
+                except NotHere as gone:
+                    unjoined = each.parts[:1] if not each.sent and not each.joined else []
+                    removed = any(map(reader.removed, (each.message_id, *unjoined)))
+                    found = [Kept("removed" if removed else "missing", sentence(gone))]
+                except (OncewireError, ReadFault) as failure:
+                    found = [Kept("altered", sentence(failure))]
             yield each, found
-
-
-def _kept(settings: Settings, reader: Reader, asked: Asked) -> list[Kept]:
-    try:
-        return _sent(settings, reader, asked) if asked.sent else _received(settings, reader, asked)
-    except NotAllowed as closed:
-        return [Kept("closed", sentence(closed))]
-    except NotHere as gone:
-        removed = bool(reader.removed(asked.message_id))
-        return [Kept("removed" if removed else "missing", sentence(gone))]
-    except (OncewireError, ReadFault) as failure:
-        return [Kept("altered", sentence(failure))]
 
 
 def _sent(settings: Settings, reader: Reader, asked: Asked) -> list[Kept]:
@@ -67,13 +64,19 @@ def _received(settings: Settings, reader: Reader, asked: Asked) -> list[Kept]:
     rows = _arrived(reader, asked, asked.message_id)
     if asked.parts or asked.joined:
         rows = [row for row in rows if row.parcel and row.parcel.content_type == JOINED]
-        if not rows and not asked.joined:
-            return [_unjoined(reader, asked)]
+        for part in () if rows or asked.joined else asked.parts:
+            for row in _arrived(reader, asked, part):
+                document = reader.document(row.incoming.sender, asked.message_id)
+                if document is not None and document.state is not DocumentState.FAILED:
+                    verdict = "waiting" if document.complete else "parts_missing"
+                    here = f"{document.count} of its {document.total} parts are here."
+                    return [Kept(verdict, here)]
+                return [Kept("given_up", "It was given up, and its parts are not kept.")]
     if not rows or rows[0].parcel is None:
         raise why_not_kept(reader, asked.message_id, refused=bool(rows))
     _check_files(settings, rows[0].parcel.spooled)
     payloads = contents_of(settings, reader, asked.message_id, rows[0].incoming.sender)
-    travelled = _travelled(reader, asked)
+    travelled = _travelled(reader, asked, payloads)
     return [_document(each, travelled.get(each.content_id)) for each in payloads]
 
 
@@ -110,26 +113,21 @@ def _arrived(reader: Reader, asked: Asked, message_id: str) -> list[StoredIncomi
     return [row for row in reader.incoming(message_id) if row.facts.from_party == asked.partner]
 
 
-def _unjoined(reader: Reader, asked: Asked) -> Kept:
-    """A document of which parts came, and that was not joined."""
-    for row in (row for part in asked.parts for row in _arrived(reader, asked, part)):
-        document = reader.document(row.incoming.sender, asked.message_id)
-        if document is not None and document.state is not DocumentState.FAILED:
-            verdict = "waiting" if document.complete else "parts_missing"
-            return Kept(verdict, f"{document.count} of its {document.total} parts are here.")
-    return Kept("given_up", "It was never joined, and its parts are not kept.")
-
-
-def _travelled(reader: Reader, asked: Asked) -> dict[str, tuple[str | None, int]]:
+def _travelled(
+    reader: Reader, asked: Asked, payloads: Collection[Payload]
+) -> dict[str, tuple[str | None, int]]:
     """How each payload of a joined document was compressed, and how many bytes of it travelled, as
     far as its parts are kept and say so."""
     found: dict[str, tuple[str | None, int]] = {}
-    rows = [row for part in asked.parts for row in _arrived(reader, asked, part)]
-    for message in (read_view(row.view).message for row in rows if row.view is not None):
+    rows = (row for part in asked.parts for row in _arrived(reader, asked, part))
+    for view in (row.view for row in rows if row.view is not None):
+        message = read_view(view).message
         for payload in message.payloads:
             part = PartRead(message, payload, reference_of(message, payload), ())
             made = part.reference.compression if part.reference is not None else None
             if part.stretch is not None:
                 encoding = made.encoding if made is not None else payload.content_encoding
                 found[payload.content_id] = encoding, part.stretch.size
+        if len(found) == len(payloads):
+            break
     return found

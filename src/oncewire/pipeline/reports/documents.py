@@ -37,7 +37,8 @@ from oncewire.pipeline.sources.oncewire import is_local
 from oncewire.pipeline.tasks import RESULT, Batches, results, returning, sentence
 
 DATA_MAX = 16 * 1024 * 1024
-"""Bytes of a message's documents that are given where nothing else is said."""
+"""Bytes of a message's documents that are given where nothing else is said, and about the bytes
+of one batch."""
 
 _KEY = ("node", "direction", "message_id", "partner")
 
@@ -112,7 +113,8 @@ def check_documents(
         work = partial(_look, dict(shelves), datetime.fromtimestamp(now / SECOND, UTC), most)
         rows = _known(spark, lake, version, shelves).mapInArrow(work, nullable(schema))
         if data is not None:
-            rows.write.parquet(str(data))
+            data.mkdir(0o700, parents=True)
+            rows.write.mode("append").parquet(str(data))
             rows = spark.read.parquet(str(data)).drop("data")
         name = f"v{version.number + 1:08d}"
         lake.clear(data_path("documents", name))
@@ -222,7 +224,7 @@ def _digested(read: Callable[[], BinaryIO], data_max: int | None) -> dict[str, A
                 size += len(piece)
                 if size <= (data_max or 0):
                     held.append(piece)
-    except OncewireError as failure:
+    except (OncewireError, OSError) as failure:
         return {"verdict": "altered", "problem": sentence(failure), "data": None}
     given = data_max is not None and size <= data_max
     return {"sha256_stored": digest.hexdigest(), "data": b"".join(held) if given else None}
