@@ -24,6 +24,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "tests/pipeline/test_columns.py",
             "tests/pipeline/test_damage.py",
             "tests/pipeline/test_documents.py",
+            "tests/pipeline/test_documents_kept.py",
             "tests/pipeline/test_evidence.py",
             "tests/pipeline/test_intake.py",
             "tests/pipeline/test_kept.py",

@@ -69,6 +69,12 @@ def results(*frames: DataFrame) -> list[Any]:
     return found
 
 
+def sentence(failure: Exception) -> str:
+    """What a failure says, as a sentence of a table."""
+    text = str(getattr(failure, "problem", failure)).rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def run_each(spark: SparkSession, calls: Sequence[Callable[[], Any]]) -> list[Any]:
     """What some calls return, each made in a task of its own, in their order."""
     if not calls:

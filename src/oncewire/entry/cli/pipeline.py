@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
@@ -158,7 +159,7 @@ def register(app: typer.Typer) -> None:
     )
     commands = (
         run, stream, verify, reconcile, prove, trim, sign, compact, evidence, retention, sql,
-        report, shell, advise, journal,
+        report, shell, advise, journal, documents,
     )  # fmt: skip
     for command in commands:
         group.command(command.__name__)(command)
@@ -363,6 +364,49 @@ def _signers(said: Sequence[str]) -> dict[str, tuple[bytes, ...]]:
             raise InvalidValue(f"--certificate {each!r} names no party", remedy="say PARTY=FILE")
         found[party] = (*found.get(party, ()), read_bytes(Path(file), "certificate"))
     return found
+
+
+@output.answers
+def documents(
+    lake: LakePath,
+    store: Annotated[
+        list[Path], typer.Option("--store", help="A party's folder; may be repeated.")
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option("--bytes", help="New folder for the same rows with the documents' bytes."),
+    ] = None,
+    most: Annotated[
+        int,
+        typer.Option("--bytes-max", min=0, max=2**28, help="Bytes of a message that are given."),
+    ] = 2**24,
+    master: Master = "",
+    conf: Settings = None,
+    json: Json = False,
+) -> Report:
+    """Check that parties' stores have every document as it was sent or received.
+
+    It makes the table `documents`: parts are joined, what is compressed is decompressed, and the
+    digest of each document is made again. Status 1 if one is altered or missing.
+    """
+
+    place = need_lake(lake)
+    place.shown()
+    parties = [loaded(path).settings for path in store if book_at(path)]
+    with session(master, settings_of(conf), json=json) as (spark, tell):
+        from oncewire.entry.running.kept import kept_of
+        from oncewire.pipeline.reports.documents import check_documents
+
+        tell("reading documents")
+        shelves = {party.party.name: partial(kept_of, party) for party in parties}
+        found = check_documents(spark, place, shelves, now(), data=data, data_max=most)
+    wrong = sum(found.verdicts.get(name, 0) for name in ("altered", "missing"))
+    return Report(
+        facts=asdict(found),
+        summary=f"{found.verdicts.get('whole', 0):,} of {number_of(found.documents, 'document')} "
+        "are whole" + (f", {wrong:,} altered or missing" if wrong else ""),
+        exit_code=WRONG if wrong else OK,
+    )
 
 
 @output.answers

@@ -8,12 +8,14 @@ import re
 import tarfile
 import zipfile
 from base64 import b64decode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
+
+from msgspec.structs import replace as with_fields
 
 from oncewire.entry.files import PRIVATE_FOLDER, WHOLE_FILE_MAX, make_folder, read_bytes
 from oncewire.entry.messages.evidence import Evidence, Held, evidence_of, evidence_of_parts
@@ -33,7 +35,7 @@ from oncewire.journal import trace
 from oncewire.journal.history import explain
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import Instant, format_instant
-from oncewire.message.payload import DistantPayload, Payload, distant, name_in
+from oncewire.message.payload import DistantPayload, Payload, as_file, distant, name_in
 from oncewire.protocol import notes
 from oncewire.protocol.documents import SplitDocument, part_id
 from oncewire.store.bucket_spool import Bucket, bring
@@ -41,6 +43,7 @@ from oncewire.store.records import SpoolSlice
 from oncewire.store.spool import check_name
 from oncewire.wire import codec
 from oncewire.wire.limits import Limits
+from oncewire.wire.mime.compression import Inflater
 from oncewire.wire.mime.multipart import is_identity
 from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.refusal import ReadFault
@@ -224,7 +227,7 @@ def whole(settings: Settings, stored: StoredParcel) -> Parcel:
             f"its {stored.size:,} bytes are too many to be shown whole",
             remedy="have its documents with `oncewire inbox take --output FOLDER`",
         )
-    spool = _files_of(settings)
+    spool = files_of(settings)
     pieces = []
     for part in stored.body:
         if isinstance(part, bytes):
@@ -483,7 +486,7 @@ Files = Callable[[str], Path]
 """Where a file of the spool lies on this machine, by its name."""
 
 
-def _files_of(settings: Settings) -> Files:
+def files_of(settings: Settings) -> Files:
     """The files of a party's spool; of one in a bucket a copy is made where there is none."""
     folder = settings.path(settings.store.spool)
     if settings.store.bucket:
@@ -493,11 +496,17 @@ def _files_of(settings: Settings) -> Files:
 
 
 def contents_of(
-    settings: Settings, reader: Reader, message_id: str, sender: str | None = None
+    settings: Settings,
+    reader: Reader,
+    message_id: str,
+    sender: str | None = None,
+    *,
+    inflated: bool = False,
 ) -> list[Payload]:
     """The documents of a message, in order; `sender` says whose it is where two partners used one
-    id. NotHere or NotAllowed say why there are none."""
-    spool = _files_of(settings)
+    id. NotHere or NotAllowed say why there are none. `inflated`: also what was compressed to be
+    sent, whose own digest is not known."""
+    spool = files_of(settings)
     sent = None if sender else reader.outgoing(message_id)
     if sent is not None:
         parcel = reader.outgoing_parcel(message_id)
@@ -507,10 +516,11 @@ def contents_of(
                 remedy="wait until the messages before it are acknowledged",
             )
         if is_whole(sent):
-            return _payloads_in_parts(spool, parcel, message_id)
-        return [
-            _sent_payload(spool, parcel, payload) for payload in laid_out(parcel).message.payloads
-        ]
+            return _payloads_in_parts(spool, parcel, message_id, inflated=inflated)
+        # What was closed or written as one lies in one file, header and all.
+        one_file = isinstance(parcel.body[0], SpoolSlice)
+        read = codec.read(whole(settings, parcel)) if one_file else laid_out(parcel)
+        return [_sent_payload(spool, parcel, payload) for payload in read.message.payloads]
     arrived = reader.incoming(message_id)
     for stored in arrived:
         if sender in (None, stored.incoming.sender) and stored.parcel is not None:
@@ -616,11 +626,13 @@ def _sent_payload(spool: Files, parcel: StoredParcel, payload: Payload) -> Paylo
     return payload
 
 
-def _payloads_in_parts(spool: Files, parcel: StoredParcel, message_id: str) -> list[Payload]:
+def _payloads_in_parts(
+    spool: Files, parcel: StoredParcel, message_id: str, *, inflated: bool
+) -> list[Payload]:
     """The payloads of a document that travels in parts."""
     found: list[Payload] = []
     for number, content in enumerate(OutgoingDocument.read(parcel, message_id).contents, 1):
-        if content.encoding is not None:
+        if content.encoding is not None and not inflated:
             raise NotAllowed(
                 f"payload {number} of {message_id} was compressed to be sent",
                 remedy="read it where it was handed in",
@@ -629,9 +641,37 @@ def _payloads_in_parts(spool: Files, parcel: StoredParcel, message_id: str) -> l
         payload = Payload(
             content.content_id,
             content.media_type,
-            content.size,
+            content.length,
             content.name,
             mime_headers=content.mime_headers,
         )
-        found.append(distant(payload, JoinedContent((lies,))))
+        travels = distant(payload, JoinedContent((lies,)))
+        if content.encoding is not None:
+            undone = InflatedContent(travels, content.encoding, content.size)
+            travels = distant(with_fields(payload, size=content.size, digest=""), undone)
+        found.append(travels)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class InflatedContent:
+    """See `message.payload.Content`. A payload that lies compressed; what is read of it is proved
+    by the digest of what travels."""
+
+    travels: Payload
+    encoding: str
+    size: int
+
+    def open(self) -> BinaryIO:
+        """See `message.payload.Content`."""
+        pieces = self._pieces()
+        return as_file(pieces, pieces.close)
+
+    def _pieces(self) -> Generator[bytes]:
+        # It is ours, and its size is known: that bounds it.
+        limits = Limits(compression_ratio=self.size)
+        inflater = Inflater(self.encoding, limits, size_max=self.size)
+        with self.travels.open() as file:
+            while piece := file.read(_AT_ONCE):
+                yield from inflater.feed(piece)
+        yield from inflater.finish()

@@ -292,18 +292,18 @@ def read_payloads(
             lies = slices_of(stored.parcel, place.offset, place.length)
             coded = not is_identity(place.encoding)
             body = (Encoded(lies, place.encoding),) if coded else lies
-            found.append(PartRead(view.message, payload, _said(view.message, payload), body))
+            found.append(PartRead(view.message, payload, reference_of(view.message, payload), body))
         return found
     message = accepted(context, stored)
     for payload in message.payloads:
         name, length = context.store.spool.put((payload.data or b"",))
         context.state.spooled.append(name)
         body = (SpoolSlice(name, 0, length),)
-        found.append(PartRead(message, payload, _said(message, payload), body))
+        found.append(PartRead(message, payload, reference_of(message, payload), body))
     return found
 
 
-def _said(message: Message, payload: Payload) -> Reference | None:
+def reference_of(message: Message, payload: Payload) -> Reference | None:
     """What the Manifest says of a payload."""
     for reference in message.manifest:
         name = reference.content_id

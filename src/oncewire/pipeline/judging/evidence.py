@@ -27,7 +27,7 @@ from oncewire.pipeline.lake.tables import data_path
 from oncewire.pipeline.lake.version import OF_AN_ARCHIVE, Entry, local_path
 from oncewire.pipeline.session import cores_of, pinned
 from oncewire.pipeline.sources.archive import Content, Piece, contents, pieces
-from oncewire.pipeline.tasks import RESULT, Batches, results, returning
+from oncewire.pipeline.tasks import RESULT, Batches, results, returning, sentence
 from oncewire.wire import codec
 from oncewire.wire.inspection import open_capture
 from oncewire.wire.parcel import Received
@@ -160,18 +160,13 @@ def evidence_of(
         try:
             certificate = check_receipt(messages[0][1], answer, trusted)
         except (SecurityFailure, EbxmlError, ReadFault) as failure:
-            problem = problem or f"{_words(failure)}."
+            problem = problem or sentence(failure)
             said = told | said
             continue
         known = certificates.summary(certificate)
         proof = {"signer": known.subject, "signer_sha256": known.fingerprint}
         return said | told | proof | {"proven": True}
     return said | {"problem": problem}
-
-
-def _words(failure: Exception) -> str:
-    text = str(getattr(failure, "problem", failure)).rstrip(".")
-    return text[:1].upper() + text[1:]
 
 
 def _of_message(file: str, received: Received) -> dict[str, Any]:

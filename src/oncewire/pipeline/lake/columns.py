@@ -322,6 +322,42 @@ STORED_MESSAGES: Final = _columns(
 """`format("oncewire")`, table `messages`: what a store holds now, its state rows' facts."""
 
 
+DOCUMENTS: Final = _columns(
+    _column("node", _TEXT, "Whose store it is in.", always=True),
+    _column("direction", _TEXT, "out or in.", always=True),
+    _column("message_id", _TEXT, "MessageId; of what travelled in parts the SplitId.", always=True),
+    _column("number", _INT, "Which document of its message; empty where nothing of it is kept."),
+    _column("partner", _TEXT, "The other party."),
+    _column("at", _TIME, "When it was submitted or received, or its parts joined.", always=True),
+    _column("parts", _LONG, "Messages that it travels in."),
+    _column("parts_here", _LONG, "Of those, the ones that were made or received here."),
+    _column("media_type", _TEXT, "Its media type."),
+    _column("file_name", _TEXT, "What its sender calls it."),
+    _column("compression", _TEXT, "How it was compressed to travel; empty: not at all."),
+    _column("size_bytes", _LONG, "Bytes of it that travelled, compressed ones where it was."),
+    _column("document_bytes", _LONG, "Bytes of the document itself."),
+    _column("sha256_announced", _TEXT, "SHA-256 of what was submitted or accepted."),
+    _column("sha256_stored", _TEXT, "SHA-256 of what the store has, joined and decompressed."),
+    _column(
+        "verdict",
+        _TEXT,
+        "whole, altered, missing, removed, parts_missing, waiting (to be joined), given_up, or "
+        "closed: its bytes are encrypted, or not made yet.",
+        always=True,
+    ),
+    _column("problem", _TEXT, "Why it is not whole, in words."),
+    _column("checked_at", _TIME, "When the store was read.", always=True),
+)
+"""The documents that parties sent and received, held against the bytes in their stores."""
+
+DOCUMENTS_WITH_DATA: Final = StructType(
+    [
+        *DOCUMENTS.fields,
+        _column("data", BinaryType(), "Its bytes, if it is whole and not too large."),
+    ]
+)
+
+
 SILVER: Final = {
     "context": JOURNAL,
     "boots": BOOTS,

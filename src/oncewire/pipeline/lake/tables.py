@@ -10,6 +10,7 @@ from oncewire.errors import JournalProblem
 from oncewire.journal.row import COLUMNS, SCHEMA, Row, problem_of, rows_from_columns
 from oncewire.pipeline.lake.columns import (
     ATTEMPTS,
+    DOCUMENTS,
     ENVELOPES,
     EVIDENCE,
     HOPS,
@@ -79,6 +80,16 @@ OPEN: dict[str, Table] = {
             "silver",
             HOPS,
             "An intermediary sends a message on to the next handler on its way.",
+        ),
+        _table(
+            "documents",
+            "silver",
+            DOCUMENTS,
+            "A document that a party sent or received, whole or in parts, and whether its store "
+            "still has it as it was, by the last `oncewire pipeline documents`. Its bytes are in "
+            "no table.",
+            # Lakes of the first version call other rows `documents`.
+            "documents_checked",
         ),
         _table(
             "ledger",
@@ -156,7 +167,8 @@ EVERY: dict[str, Table] = {
 
 def data_path(table: str, name: str) -> str:
     """Where a directory of a table is written."""
-    return f"{'silver' if table in SILVER else 'gold'}/{table}/{DATA}/{name}"
+    layer = "silver" if table in (*SILVER, "documents") else "gold"
+    return f"{layer}/{table}/{DATA}/{name}"
 
 
 # Rows between Arrow and plain Python: batches in, `Row` values out, and back.
