@@ -311,9 +311,9 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 387,
-    "lines": 114_560,
-    "code_lines": 81_991,
+    "modules": 389,
+    "lines": 115_151,
+    "code_lines": 82_434,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,
