@@ -309,7 +309,7 @@ def test_the_command_says_how_many_are_whole(spark: Any, scene: Scene) -> None:
     words: list[str | Path] = ["--lake", scene.lake.root, "--store", scene.folder / "alpha"]
     said = run_json("pipeline", "documents", *words, exit_code=1)
     assert said["verdicts"] == {"altered": 3, "closed": 1, "missing": 1, "removed": 1, "whole": 11}
-    assert said["summary"] == "11 of 17 documents are whole, 4 altered or missing"
+    assert said["summary"] == "Whole: 11 of 17 documents; 4 altered or missing"
     question = "SELECT DISTINCT node FROM documents WHERE verdict = 'whole'"
     found = run_json("pipeline", "sql", question, "--lake", scene.lake.root)
     assert found["answer"] == [{"node": "alpha"}]

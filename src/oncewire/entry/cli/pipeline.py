@@ -403,8 +403,9 @@ def documents(
     wrong = sum(found.verdicts.get(name, 0) for name in ("altered", "missing"))
     return Report(
         facts=asdict(found),
-        summary=f"{found.verdicts.get('whole', 0):,} of {number_of(found.documents, 'document')} "
-        "are whole" + (f", {wrong:,} altered or missing" if wrong else ""),
+        summary=f"Whole: {found.verdicts.get('whole', 0):,} of "
+        + number_of(found.documents, "document")
+        + (f"; {wrong:,} altered or missing" if wrong else ""),
         exit_code=WRONG if wrong else OK,
     )
 

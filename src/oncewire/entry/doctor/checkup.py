@@ -291,8 +291,9 @@ def _spool_elsewhere(settings: Settings) -> Iterator[Finding]:
     """Whether the spool is another one than that of the store."""
     url, bucket, newest = settings.store.url, settings.store.bucket, postgresql.known_migrations()
     folder = settings.path(settings.store.spool)
-    connection = postgresql.connect(url)
+    connection = None
     try:
+        connection = postgresql.connect(url)
         with postgresql.told_as(url):
             if postgresql.version_of(connection, url) >= newest[-1].version:
                 has_mark = Bucket(bucket).has_mark if bucket else lambda n: (folder / n).is_file()
