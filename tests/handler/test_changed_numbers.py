@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oncewire.message.envelope import Error, MessageKind
-from oncewire.message.instant import MINUTE, SECOND
+from oncewire.message.instant import DAY, MINUTE, SECOND, Duration
 from oncewire.protocol.states import OutgoingState
 from tests.handler.network import Network
 from tests.handler.receiving.test_accepted_under import agree, change
@@ -122,6 +122,33 @@ def test_without_order_a_number_that_never_comes_holds_nobody_up() -> None:
         assert accepted(forge.hand_in(str(number), number, "Continue", second=number))
     assert forge.take() == [str(number) for number in range(40) if number != 10]
     assert forge.pair.kinds("beta").count("skipped") == 1
+
+
+# --- a scope that changes -----------------------------------------------------------------------
+
+
+def scoped(scope: str) -> str:
+    return f'[delivery]\nretries = 2\n[flow]\nwindow = 2\n[sequence]\nscope = "{scope}"\n'
+
+
+@pytest.mark.parametrize("began", ["pair", "triple"])
+@pytest.mark.parametrize("ahead", [0, 2 * DAY], ids=["one clock", "a clock that was ahead"])
+def test_a_scope_that_its_sender_changes_and_changes_back_stops_nothing(
+    began: str, ahead: Duration
+) -> None:
+    """Its receiver, which keeps the scope, takes both streams of its sender for one."""
+    between = "triple" if began == "pair" else "pair"
+    pair = Network.pair("window", scoped(began))
+    pair.send_all(range(1, 4))
+    change(pair, "alpha", agree("alpha", "window", scoped(between)))
+    usual = pair.world("alpha").time
+    pair.world("alpha").time += ahead
+    pair.send_all(range(4, 9))
+    pair.world("alpha").time = usual + SECOND
+    change(pair, "alpha", agree("alpha", "window", scoped(began)))
+    pair.send_all(range(9, 14))
+    assert pair.take() == [f"order-{number}@alpha" for number in range(1, 14)]
+    assert pair.notices == []
 
 
 # --- a range that changes ----------------------------------------------------------------------

@@ -587,8 +587,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a hub that loses its place in the onward stream",
         "oncewire.handler.hub.next_hop:send_onward",
-        "channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)",
-        "channel = SendingChannel.open(key, route.terms)",
+        "stream_to_number(context, tx, key, route.terms)",
+        "replace(tx.sending_channel(key) or stream_to_number(context, tx, key, route.terms), "
+        "next_number=route.terms.numbers.first)",
         ("S4", "S6", "S7", "S8", "L1"),
         HUB,
         "HOP-1",

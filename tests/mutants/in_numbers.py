@@ -14,8 +14,23 @@ _EPOCHS = "tests/protocol/test_epochs.py"
 _NUMBERS = "tests/handler/test_numbers_on_the_wire.py"
 _WINDOWS = "tests/handler/test_windows_at_work.py"
 _CHANGED = "tests/handler/test_changed_numbers.py"
+_RESCOPED = "test_a_scope_that_its_sender_changes_and_changes_back_stops_nothing"
 
 IN_NUMBERS: tuple[Mutant, ...] = (
+    Mutant(
+        "a stream whose scope changed goes on with its old numbers",
+        "oncewire.handler.perform:stream_to_number",
+        "other.last_stamp <= channel.last_stamp",
+        "True",
+        tests=(f"{_CHANGED}::{_RESCOPED}",),
+    ),
+    Mutant(
+        "a stream whose scope changed has earlier timestamps",
+        "oncewire.handler.perform:stream_to_number",
+        "replace(ended, last_stamp=other.last_stamp)",
+        "ended",
+        tests=(f"{_CHANGED}::{_RESCOPED}",),
+    ),
     Mutant(
         "all transports to a receiver are one stream",
         "oncewire.agreement.resolve:channel_of",

@@ -157,6 +157,7 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         10026559,
         10200866,
         10202007,
+        10207677,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

@@ -245,6 +245,8 @@ class ProcessState:
     left: set[tuple[str, str]] = field(default_factory=set)
     # Own: channels on which a part of a document entered last; a whole message goes next.
     part_went: set[str] = field(default_factory=set)
+    # Own: streams of hops that are known to be later than those of the other scope.
+    numbered: set[str] = field(default_factory=set)
     # Claimed: documents that are being joined, with their channel and their place in its order.
     joining: dict[tuple[str, str], tuple[str | None, int]] = field(default_factory=dict)
     # Own: documents compressed in a thread, until their turn, by `compressed_key`.

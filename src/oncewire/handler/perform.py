@@ -33,8 +33,8 @@ from oncewire.protocol.notes import (
 )
 from oncewire.protocol.sender import SenderStep, Way, attempt_due
 from oncewire.protocol.sending import SendingChannel
-from oncewire.protocol.states import FINAL_OUTGOING, Incoming, Outgoing
-from oncewire.protocol.terms import Terms
+from oncewire.protocol.states import FINAL_OUTGOING, Incoming, Outgoing, Phase
+from oncewire.protocol.terms import Scope, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel, Word
 
@@ -60,6 +60,29 @@ DAMAGED = f"{HANDLER} damaged"
 def load_channel(tx: Transaction, outgoing: Outgoing) -> SendingChannel | None:
     """The channel a message runs on, if it has one."""
     return None if outgoing.channel is None else tx.sending_channel(outgoing.channel)
+
+
+def stream_to_number(
+    context: HandlerContext, tx: Transaction, key: str, terms: Terms
+) -> SendingChannel:
+    """The numbered stream of that name, opened where there is none.
+
+    A receiver cannot tell numbers per pair from numbers per triple. Where the agreement changed
+    from one to the other, the stream therefore begins anew, later than the other one ended.
+    """
+    channel = tx.sending_channel(key) or SendingChannel.open(key, terms)
+    if terms.scope is Scope.CONVERSATION or key in context.state.numbered:
+        return channel
+    triple = terms.scope is Scope.TRIPLE
+    twin = key.rpartition("/")[0] if triple else f"{key}/{terms.transports[0]}"
+    other = tx.sending_channel(twin)
+    if other is None or other.last_stamp <= channel.last_stamp:
+        context.state.numbered.add(key)
+        context.state.numbered.discard(twin)
+    elif not channel.unsettled(terms):
+        ended = channel if channel.phase is Phase.UNBEGUN else channel.end_epoch()
+        channel = replace(ended, last_stamp=other.last_stamp)
+    return channel
 
 
 def perform(

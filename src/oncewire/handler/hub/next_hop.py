@@ -24,7 +24,13 @@ from oncewire.errors import (
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.notices import write_notified
 from oncewire.handler.encryption import read_head, read_stored
-from oncewire.handler.perform import begin, open_incident, resolve_incidents, withhold
+from oncewire.handler.perform import (
+    begin,
+    open_incident,
+    resolve_incidents,
+    stream_to_number,
+    withhold,
+)
 from oncewire.handler.route import envelope_for, route_under
 from oncewire.handler.sending.seal import (
     onward_parcel,
@@ -47,7 +53,6 @@ from oncewire.protocol.notes import (
     Skipped,
 )
 from oncewire.protocol.sender import enter_window
-from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import Incoming, IncomingEvent, IncomingState, Outgoing, OutgoingState
 from oncewire.protocol.synchronous import onward_patience
 from oncewire.protocol.terms import Terms
@@ -116,7 +121,7 @@ def send_onward(
     )
     channel = None
     if key is not None:
-        channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)
+        channel = stream_to_number(context, tx, key, route.terms)
         if channel.places(route.terms) < 1 or tx.waiting(key, 1):
             draft, files = relayed_draft(stored.parcel)
             tx.add_outgoing(copy, parcel=None, draft=draft, files=files)

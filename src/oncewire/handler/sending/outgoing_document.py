@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from oncewire.errors import InvalidValue, StoreDamaged
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.facts import words_of
-from oncewire.handler.perform import first_attempt, journal_submitted, perform
+from oncewire.handler.perform import first_attempt, journal_submitted, perform, stream_to_number
 from oncewire.handler.route import FRAGMENT_ENCODING, Bounds, Route, addresses_for, check_to_send
 from oncewire.handler.sending.seal import draft_of, route_of, seal, unpack_draft
 from oncewire.journal.identity import document_digest
@@ -37,7 +37,6 @@ from oncewire.protocol.documents import (
 )
 from oncewire.protocol.notes import Acknowledged, Effect, Note
 from oncewire.protocol.sender import SenderStep
-from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import Outgoing, OutgoingEvent, OutgoingState, Proof
 from oncewire.protocol.terms import FlowMode, Terms
 from oncewire.store.contract import Transaction
@@ -479,7 +478,7 @@ def store_document(
         tx.add_outgoing(fresh, parcel=original.stored(), draft=None, words=words)
         context.state.releasing[message_id] = None
         return
-    channel = tx.sending_channel(key) or SendingChannel.open(key, terms)
+    channel = stream_to_number(context, tx, key, terms)
     # Its parts are later than it, and what follows it is later than they.
     tx.save_sending_channel(replace(channel, last_stamp=channel.last_stamp + total))
     tx.add_outgoing(stored, parcel=original.stored(), draft=None, words=words)

@@ -31,7 +31,7 @@ from oncewire.handler.encryption import (
     slices_of,
 )
 from oncewire.handler.facts import facts_of, words_of
-from oncewire.handler.perform import begin, journal_submitted
+from oncewire.handler.perform import begin, journal_submitted, stream_to_number
 from oncewire.handler.route import (
     Route,
     agreement_for,
@@ -45,7 +45,6 @@ from oncewire.message.envelope import AckRequest, Message, SequenceNumber
 from oncewire.message.form import Form
 from oncewire.message.instant import Instant
 from oncewire.protocol.sender import enter_window
-from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import Outgoing
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
@@ -345,7 +344,7 @@ def store_outgoing(
     words = words_of(message.payloads, route.binding.rules.index)
     channel = None
     if key is not None:
-        channel = tx.sending_channel(key) or SendingChannel.open(key, terms)
+        channel = stream_to_number(context, tx, key, terms)
         if channel.places(terms) < 1 or tx.waiting(key, 1):
             draft, files = draft_of(message, route.form)
             tx.add_outgoing(stored, parcel=None, draft=draft, files=files, words=words)

@@ -18,6 +18,7 @@ from oncewire.handler.actions import Accepted, PostAnswer, Submission
 from oncewire.handler.context import BODY_MAX, NOWHERE, HandlerContext, KillPoints
 from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX, whole_parcel
 from oncewire.handler.facts import facts_of
+from oncewire.handler.perform import stream_to_number
 from oncewire.handler.route import Route, addresses_for, route_under
 from oncewire.handler.sending.outgoing_document import (
     OutgoingDocument,
@@ -49,7 +50,6 @@ from oncewire.message.envelope import (
 )
 from oncewire.message.instant import SECOND, Duration, Instant, format_instant
 from oncewire.message.payload import DistantPayload, Payload, Reference
-from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.terms import OnExhausted
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
@@ -146,7 +146,7 @@ def submit(
     key, stamp = route.channel_of(conversation_id), now
     if key is not None:
         # On a numbered stream strictly later than the message before it.
-        channel = tx.sending_channel(key) or SendingChannel.open(key, route.terms)
+        channel = stream_to_number(context, tx, key, route.terms)
         channel, stamp = channel.stamp(now)
         tx.save_sending_channel(channel)
     message = _compose(submission, route, message_id, conversation_id, stamp, now)
