@@ -22,7 +22,6 @@ from oncewire.lab.simulation.plan import (
     Ending,
     Meddling,
     Order,
-    Setting,
     Tale,
     Turn,
 )
@@ -237,7 +236,7 @@ def claim(world: Surroundings, event: Claim, order: Order) -> None:
     speaker = order.receiver
     code, severity = "TransientError", Severity.WARNING
     if event.tale is Tale.SLANDER:
-        speaker = _stranger(world.plan.setting, order)
+        speaker = _stranger(world, order)
         code, severity = "DeliveryFailure", Severity.ERROR
     listener = world.machine(order.sender)
     agreement = _agreement_with(world.machine(speaker), order.sender) if speaker else None
@@ -274,11 +273,14 @@ def claim(world: Surroundings, event: Claim, order: Order) -> None:
     listener.door.arrive(parcel, source, lambda _: None)
 
 
-def _stranger(setting: Setting, order: Order) -> str:
-    """A partner of the sender that never saw the order."""
+def _stranger(world: Surroundings, order: Order) -> str:
+    """A partner of the sender that never saw the order. Where nothing is signed, a name that the
+    sender does not know may be that of a handler behind its hub."""
+    setting = world.plan.setting
     if order.sender != BUYER or not setting.third:
         return ""
-    return next(end for end in setting.ends if end not in (BUYER, order.receiver))
+    other = next(end for end in setting.ends if end not in (BUYER, order.receiver))
+    return other if _agreement_with(world.machine(BUYER), other) is not None else ""
 
 
 def _agreement_with(machine: Machine, partner: str) -> Agreement | None:
