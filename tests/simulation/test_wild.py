@@ -159,6 +159,7 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         10202007,
         10207677,
         10502751,
+        10625485,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

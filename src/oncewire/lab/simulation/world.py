@@ -216,8 +216,8 @@ class World:
             with machine.store.reader() as reader:
                 if reader.incidents() or reader.notices_owed(1):
                     return False
-                counts = reader.counts()
-            if any(counts.get(name) for name in _BUSY):
+                counts, parts = reader.counts(), reader.parts_counted()
+            if any(counts.get(name) or parts.get(name) for name in _BUSY):
                 return False
         return True
 
