@@ -21,7 +21,7 @@ from oncewire.protocol.sending import SendingChannel
 from oncewire.store.postgresql import connection as connecting
 from oncewire.store.postgresql.connection import check_address, place
 from oncewire.store.postgresql.reader import PostgresReaders
-from oncewire.store.postgresql.store import PostgresStore
+from oncewire.store.postgresql.store import NEXT_WAKE, PostgresStore
 from oncewire.store.records import StoreMark
 from oncewire.store.sql.origin import Migration
 from oncewire.store.sqlite import connection as sqlite
@@ -208,6 +208,18 @@ def test_a_turn_is_two_round_trips_however_much_is_in_it(backend: PostgresBacken
             assert store._session.count - before == 2
     with store.reader() as reader:
         assert reader.counts()["out.outstanding"] == 64
+
+
+def test_the_next_wake_is_found_without_reading_all_messages(backend: PostgresBackend) -> None:
+    with psycopg.connect(backend.url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO message SELECT n, 'm' || n FROM generate_series(1, 20000) n"
+        )
+        connection.execute("ANALYZE")
+        asked = f"EXPLAIN {NEXT_WAKE.replace('?', '%s')}".encode()
+        plan = "\n".join(str(line) for (line,) in connection.execute(asked, ("one", '["m7"]')))
+    assert "message_message_id_key" in plan
+    assert "Seq Scan on message" not in plan
 
 
 def test_one_handler_has_the_store(

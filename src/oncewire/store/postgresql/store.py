@@ -60,10 +60,12 @@ MARK_EVERY = 10.0
 """Seconds of work after which the store's mark is noted again."""
 
 
-_NEXT_WAKE = (
+NEXT_WAKE = (
     "SELECT least((SELECT min(due_at) FROM outgoing WHERE due_at IS NOT NULL "
-    "AND message NOT IN (SELECT id FROM message WHERE message_id IN (SELECT message_id FROM claim "
-    "WHERE kind = 'send' AND handler <> ? UNION ALL SELECT json_array_elements_text(?::json)))), "
+    # An array, so that the ids are looked up and the table of messages is not read through.
+    "AND message NOT IN (SELECT id FROM message WHERE message_id = ANY (ARRAY("
+    "SELECT message_id FROM claim WHERE kind = 'send' AND handler <> ? "
+    "UNION ALL SELECT json_array_elements_text(?::json))))), "
     "(SELECT min(deadline) FROM outgoing WHERE deadline IS NOT NULL), "
     "(SELECT min(lease_until) FROM incoming "
     "WHERE state = 'handed_over' AND lease_until IS NOT NULL))"
@@ -177,7 +179,7 @@ class PostgresStore(TransactionManager):
             work = self._work or self._begin()
             session = self._session
             values = (fellows.name, json.dumps(sorted(under_way)))
-            found = None if session is None else session.run(_NEXT_WAKE, values)[0][0]
+            found = None if session is None else session.run(NEXT_WAKE, values)[0][0]
         except (StoreFull, StoreGone) as error:
             self._lose(error, kept=kept)
             raise
