@@ -39,20 +39,20 @@ COUNT = "UPDATE counter SET commits = commits + 1 WHERE id = 1"
 Turn = Callable[[int], None]
 
 
-def rows(first: int, many: int) -> list[list[Any]]:
+def rows(first: int, many: int, body: bytes = b"x" * 600) -> list[list[Any]]:
     """The columns of so many messages."""
     numbers = list(range(first, first + many))
     names = [f"order-{number}@acme.example" for number in numbers]
-    return [numbers, names, ["waiting"] * many, numbers, [b"x" * 600] * many]
+    return [numbers, names, ["waiting"] * many, numbers, [body] * many]
 
 
-def with_psycopg(url: str, many: int) -> Turn:
+def with_psycopg(url: str, many: int, body: bytes = b"x" * 600) -> Turn:
     """Turns as the store makes them: arrays by its own writers, a pipeline for what ends a turn."""
     kinds = [KINDS[name][0] for name in ("INTEGER", "TEXT", "TEXT", "INTEGER", "BLOB")]
     connection = connect(url)
 
     def turn(first: int) -> None:
-        values = rows(first, many)
+        values = rows(first, many, body)
         with connection.pipeline():
             connection.execute("BEGIN")
             connection.execute(LOCK, binary=True)

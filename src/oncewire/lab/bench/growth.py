@@ -40,17 +40,29 @@ ROUND_TRIPS = (0.0, 0.020, 0.100)
 AIM = 0.9
 PATIENCE = 120.0
 
-_NUMBERED = {
+NUMBERED = {
     "message": {"id": "message"},
     "outgoing": {"position": "outgoing", "message": "message", "entered": "outgoing"},
     "outgoing_bytes": {"position": "outgoing"},
     "receipt": {"position": "outgoing"},
+    "outgoing_term": {"position": "outgoing"},
     "incoming": {"row": "incoming", "message": "message", "position": "incoming"},
     "incoming_bytes": {"row": "incoming"},
+    "incoming_term": {"row": "incoming"},
     "journal_row": {"seq": "journal_row", "message": "message"},
 }
 """Columns that number the rows of a table, their own or another's; copies are numbered on."""
-_KEYS = {"message": "id", "outgoing": "position", "incoming": "row", "journal_row": "seq"}
+KEYS = {"message": "id", "outgoing": "position", "incoming": "row", "journal_row": "seq"}
+COUNTED = (
+    ("outgoing", "outgoing"),
+    ("entered", "outgoing"),
+    ("incoming", "incoming"),
+    ("ready", "incoming"),
+    ("journal", "journal_row"),
+    ("outgoing_filed", "outgoing"),
+    ("incoming_filed", "incoming"),
+)
+"""Columns of the counter, and the tables that they count."""
 
 
 def multiply(database: Path, times: int) -> None:
@@ -60,14 +72,12 @@ def multiply(database: Path, times: int) -> None:
         connection.pragma("synchronous", "OFF")
         spans = {
             table: connection.execute(f"SELECT ifnull(max({key}), 0) FROM {table}").get  # noqa: S608
-            for table, key in _KEYS.items()
+            for table, key in KEYS.items()
         }
         with connection:
-            for table, numbered in _NUMBERED.items():
+            for table, numbered in NUMBERED.items():
                 _copy(connection, table, numbered, spans, times)
-            for counted, table in (("outgoing", "outgoing"), ("entered", "outgoing"),
-                                   ("incoming", "incoming"), ("ready", "incoming"),
-                                   ("journal", "journal_row")):  # fmt: skip
+            for counted, table in COUNTED:
                 connection.execute(
                     f"UPDATE counter SET {counted} = {counted} + ?",  # noqa: S608
                     (spans[table] * (times - 1),),
@@ -84,18 +94,19 @@ def _copy(
     times: int,
 ) -> None:
     columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")]
-    values = []
-    for column in columns:
-        if column in numbered:
-            values.append(f"{column} + copy.n * {spans[numbered[column]]}")
-        elif column == "message_id":
-            values.append("message_id || '-' || copy.n")
-        else:
-            values.append(column)
+    values = copied(columns, numbered, spans)
     insert = f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)}"
     copies = "WITH RECURSIVE copy(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM copy WHERE n < ?)"
     whole = f"{copies} {insert} FROM copy CROSS JOIN (SELECT * FROM {table})"  # noqa: S608
     connection.execute(whole, (times - 1,))
+
+
+def copied(columns: list[str], numbered: dict[str, str], spans: dict[str, int]) -> list[str]:
+    """The columns of copy number `copy.n` of a row, in SQL."""
+    changed = {
+        column: f"{column} + copy.n * {spans[table]}" for column, table in numbered.items()
+    } | {"message_id": "message_id || '-' || copy.n"}
+    return [changed.get(column, column) for column in columns]
 
 
 def exchange(pair: Pair, messages: int) -> int:
