@@ -257,6 +257,14 @@ class Twin(WorldMachine):
         for each in self.both():
             Machine.restart(each)
 
+    def fall(self, lasts: Duration, where: str) -> None:
+        """The other one cannot know at once, and may give a request whose connection is gone."""
+        known = dict(self.ledger.left_alone)
+        super().fall(lasts, where)
+        if self.twin is not None and self.twin.up:
+            self.ledger.left_alone.clear()
+            self.ledger.left_alone.update(known)
+
     def set_clock(self, by: Duration) -> None:
         for each in self.both():
             Machine.set_clock(each, by)

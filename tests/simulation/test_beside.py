@@ -18,6 +18,7 @@ SAMPLE, SOAK = 20, 2_000
         *range(SAMPLE),
         # The clock of one engine was accepted, and the other one stayed in doubt.
         10400647,
+        10401479,
         *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(SAMPLE, SOAK)),
     ],
 )
