@@ -417,7 +417,10 @@ def _whole_of(tx: Transaction, stored: StoredOutgoing) -> StoredOutgoing | None:
 
 def hold_message(context: HandlerContext, tx: Transaction, message_id: str, *, held: bool) -> None:
     """Keep a message beyond its time for legal or business reasons, or no longer (STO-8)."""
+    was_held = tx.on_hold(message_id)
     if tx.hold(message_id, held):
+        if not (held or was_held):
+            return
         sent = tx.outgoing(message_id)
         at = sent.outgoing if sent is not None else tx.incoming_by_id(message_id)[0].incoming
         what = HoldSet() if held else HoldLifted()
