@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from shlex import quote
 from typing import Protocol
 
@@ -493,9 +494,13 @@ def close_what_is_over(context: HandlerContext) -> None:
     with context.store.reader() as reader:
         keys = {incident.channel for incident in reader.incidents() if incident.channel}
     for key in sorted(keys):
-        with context.transition() as tx:
-            if _is_over(context, tx, key):
-                resolve_incidents(context, tx, Resolve(channel=key))
+        # One that cannot be read stays open, and delays no other.
+        context.isolated_step(partial(_close_if_over, context, key))
+
+
+def _close_if_over(context: HandlerContext, key: str, tx: Transaction) -> None:
+    if _is_over(context, tx, key):
+        resolve_incidents(context, tx, Resolve(channel=key))
 
 
 def _is_over(context: HandlerContext, tx: Transaction, key: str) -> bool:
