@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from unittest.mock import Mock
+
 import pytest
 
+from oncewire.agreement.agreement import Agreements
+from oncewire.errors import StoreFull
+from oncewire.handler.sending import respond
+from oncewire.handler.sending.submit import submit
 from oncewire.message.envelope import Error, MessageKind
 from oncewire.message.instant import DAY, MINUTE, SECOND, Duration
 from oncewire.protocol.states import OutgoingState
@@ -127,6 +134,16 @@ def test_without_order_a_number_that_never_comes_holds_nobody_up() -> None:
 # --- a scope that changes -----------------------------------------------------------------------
 
 
+def undone(step: Callable[..., object], problem: Exception) -> Callable[..., object]:
+    """The step, and then trouble."""
+
+    def then_trouble(*words: object) -> object:
+        step(*words)
+        raise problem
+
+    return then_trouble
+
+
 def scoped(scope: str) -> str:
     return f'[delivery]\nretries = 2\n[flow]\nwindow = 2\n[sequence]\nscope = "{scope}"\n'
 
@@ -148,6 +165,28 @@ def test_a_scope_that_its_sender_changes_and_changes_back_stops_nothing(
     change(pair, "alpha", agree("alpha", "window", scoped(began)))
     pair.send_all(range(9, 14))
     assert pair.take() == [f"order-{number}@alpha" for number in range(1, 14)]
+    assert pair.notices == []
+
+
+@pytest.mark.parametrize("where", ["submission", "commit"])
+def test_what_was_undone_of_a_stream_that_begins_anew_is_done_again(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Network.pair("window", scoped("triple"))
+    full = StoreFull("no space is left", remedy="free some")
+    for sent, scope in ((range(1, 4), "pair"), (range(4, 9), "triple")):
+        pair.send_all(sent)
+        # Files are read anew, and the process goes on.
+        pair.alpha.context.agreements = Agreements([agree("alpha", "window", scoped(scope))])
+    with monkeypatch.context() as patch:
+        if where == "commit":
+            patch.setattr(pair.alpha.context.store, "_commit", Mock(side_effect=full))
+        else:
+            patch.setattr(respond, "submit", undone(submit, full))
+        with pytest.raises(StoreFull):
+            pair.send(9)
+    pair.send_all(range(9, 12))
+    assert pair.take() == [f"order-{number}@alpha" for number in range(1, 12)]
     assert pair.notices == []
 
 

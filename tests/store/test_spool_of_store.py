@@ -43,6 +43,25 @@ def test_a_handler_with_another_spool_is_refused(postgres: Server, tmp_path: Pat
     begin(url, tmp_path / "moved").close()
 
 
+def test_a_second_party_is_refused_in_the_spool_of_the_first(
+    postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention removes the files that the store of its own party does not know."""
+    first, second = postgres.new_schema(), postgres.new_schema()
+    with serving() as server:
+        server.empty("spools")
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        for bucket in ("", "s3://spools/acme"):
+            begin(first, tmp_path / "spool", bucket).close()
+            with pytest.raises(SpoolElsewhere, match="documents of 'node' lie in"):
+                PostgresStore.open(second, node="other", spool=tmp_path / "spool", bucket=bucket)
+            postgres.ask(f"DELETE FROM {first.rpartition('%3D')[2]}.spool")
+            # Another database of the same party, as after a copy of its store.
+            begin(first, tmp_path / "spool", bucket).close()
+            postgres.ask(f"DELETE FROM {first.rpartition('%3D')[2]}.spool")
+
+
 def test_a_store_of_an_earlier_version_takes_the_spool_that_it_is_started_with(
     postgres: Server, tmp_path: Path
 ) -> None:

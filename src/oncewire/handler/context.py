@@ -245,7 +245,8 @@ class ProcessState:
     left: set[tuple[str, str]] = field(default_factory=set)
     # Own: channels on which a part of a document entered last; a whole message goes next.
     part_went: set[str] = field(default_factory=set)
-    # Own: streams of hops that are known to be later than those of the other scope.
+    # Own: streams of hops that are known to be later than those of the other scope, while what
+    # told so stands and the agreements do.
     numbered: set[str] = field(default_factory=set)
     # Claimed: documents that are being joined, with their channel and their place in its order.
     joining: dict[tuple[str, str], tuple[str | None, int]] = field(default_factory=dict)
@@ -501,6 +502,7 @@ class HandlerContext:
                 if isinstance(action, Post):
                     state.in_flight.discard(action.message_id)
             del state.actions[kept:], state.status_questions[questions:]
+            state.numbered.clear()
             raise
         finally:
             state.moment = state.by = None

@@ -24,7 +24,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
 
 from oncewire.errors import InvalidValue, OncewireError, StoreDamaged, StoreGone, StoreProblem
-from oncewire.store.spool import NAME, SHARED_AGE, UNFINISHED, FileSpool, check_name, store_trouble
+from oncewire.store.spool import (
+    MARK,
+    NAME,
+    SHARED_AGE,
+    UNFINISHED,
+    FileSpool,
+    check_name,
+    check_owner,
+    store_trouble,
+)
 from oncewire.store.spool_contract import OnItsWay
 
 if TYPE_CHECKING:
@@ -97,12 +106,15 @@ class Bucket:
                 remedy="restore it from a copy of the bucket",
             )
 
-    def mark(self, name: str) -> None:
+    def mark(self, name: str, node: str) -> None:
         """See `FileSpool.mark`."""
         import obstore
 
+        others = [other for other in self.names() if other.startswith(MARK)]
         with self._reached():
-            obstore.put(self._objects, name, b"")
+            for other in others:
+                check_owner(bytes(obstore.get(self._objects, other).bytes()), node, self.url)
+            obstore.put(self._objects, name, node.encode())
 
     def has_mark(self, name: str) -> bool:
         """See `FileSpool.has_mark`."""

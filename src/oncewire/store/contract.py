@@ -293,11 +293,11 @@ class Transaction(Protocol):
         What is still needed stays: an owed notice, an owed answer, a number that
         its channel has not settled, the message that suspended its channel, whatever an open
         incident names. So does a response while the message it answers is kept: a duplicate
-        may ask for it (STO-9).
+        may ask for it (STO-9). So do the parts of a document under legal hold.
 
         Of each message a `Removed` remains for as long as the journal names the message. How far
         documents were is forgotten twice persistDuration + keep after they began, if they are
-        not open; that is not counted.
+        neither open nor under legal hold; that is not counted.
         """
 
     def index(self) -> bool:
@@ -312,6 +312,9 @@ class Transaction(Protocol):
     def hold(self, message_id: str, held: bool) -> bool:
         """Set or lift a legal hold on every message with that id, sent or received; False
         when there is no such message."""
+
+    def on_hold(self, message_id: str) -> bool:
+        """Whether any message with that id is under legal hold."""
 
     def trim_journal(self, before: Instant, up_to_seq: int) -> int:
         """Remove rows older than `before` whose seq is at most `up_to_seq`; returns how
@@ -363,7 +366,7 @@ class Reader(Protocol):
         """See `Transaction.document`."""
 
     def on_hold(self, message_id: str) -> bool:
-        """Whether any message with that id is under legal hold."""
+        """See `Transaction.on_hold`."""
 
     def notices_owed(self, limit: int, after: int = 0) -> list[StoredOutgoing]:
         """See `Transaction.notices_owed`."""

@@ -27,7 +27,7 @@ from time import thread_time, time
 from typing import BinaryIO, ParamSpec
 from uuid import uuid4
 
-from oncewire.errors import InvalidValue, StoreDamaged, StoreFull, StoreGone
+from oncewire.errors import InvalidValue, SpoolElsewhere, StoreDamaged, StoreFull, StoreGone
 from oncewire.store.spool_contract import Digest
 
 # Behind: a step on a large file that runs in a thread while the caller goes on.
@@ -293,6 +293,21 @@ def check_name(name: str) -> str:
     return name
 
 
+MARK = "spool-"
+"""How the name of a file begins by which a spool is known again."""
+
+
+def check_owner(found: bytes, node: str, where: str) -> None:
+    """Refuse a spool whose mark names another node: of files that a node does not know, none
+    stays. A mark that says nothing will do."""
+    owner = found[:1000].decode(errors="replace")
+    if owner not in ("", node):
+        raise SpoolElsewhere(
+            f"the documents of {owner!r} lie in {where}: retention of {node} would remove them",
+            remedy="set store.spool, or store.bucket, to a place of its own",
+        )
+
+
 SHARED_AGE = 3600.0
 """Seconds that a file which several processes can write stays after it was put or used last."""
 
@@ -324,10 +339,14 @@ class FileSpool:
             if not self._is_fresh(path):
                 path.unlink(missing_ok=True)
 
-    def mark(self, name: str) -> None:
-        """Leave an empty file here, by which the spool is known again."""
+    def mark(self, name: str, node: str) -> None:
+        """Leave a file here, by which the spool is known again, with the name of its node. Refused
+        where there is one of another node."""
         with store_trouble():
+            for other in self._directory.glob(f"{MARK}*"):
+                check_owner(other.read_bytes(), node, str(self._directory))
             (self._directory / name).touch(mode=0o600)
+            (self._directory / name).write_text(node)
             _sync_directory(self._directory)
 
     def has_mark(self, name: str) -> bool:

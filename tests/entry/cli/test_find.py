@@ -160,7 +160,9 @@ def test_programs_have_every_verb_and_call_partners_by_name(pair: Path, document
             assert party.take(timeout=0.01) == []
 
 
-@pytest.mark.parametrize("words", [("find", "\udcff\udcfe"), ("outbox", "--file", "\udcff")])
+@pytest.mark.parametrize(
+    "words", [("find", "\udcff\udcfe"), ("outbox", "--file", "\udcff"), ("hold", "\udcff")]
+)
 def test_bytes_that_are_no_utf_8_are_not_looked_for(
     pair: Path, document: Path, words: tuple[str, ...]
 ) -> None:

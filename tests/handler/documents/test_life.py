@@ -8,18 +8,20 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from oncewire.errors import InvalidValue, NotAllowed, StoreFull
+from oncewire.errors import EbxmlError, InvalidValue, NotAllowed, StoreDamaged, StoreFull
 from oncewire.handler.actions import Join, Post, Submission
 from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.handler.receiving import joining
+from oncewire.handler.runtime import retention
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.history import explain
 from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import MessageStatus
 from oncewire.message.ids import Service
-from oncewire.message.instant import HOUR, MINUTE, SECOND
+from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND
 from oncewire.message.payload import Payload
 from oncewire.protocol import documents
-from oncewire.protocol.documents import DocumentState
+from oncewire.protocol.documents import DocumentState, SplitDocument
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import SpoolSlice, StoredOutgoing
@@ -419,3 +421,27 @@ def test_its_receiver_says_what_became_of_a_document_that_is_whole(
         assert told.timestamp is not None
         taken(pair)
     assert pair.verify().clean
+
+
+def test_a_document_that_cannot_be_given_up_keeps_nobody_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = Network.pair("ebms2", EBMS2.replace(', "compression"', ""))
+    pair.lose_request = lambda post: post.message_id.startswith("2-of-3")
+    for number in (1, 2):
+        pair.send(number, bytes(3000))
+    give_up = joining._give_up
+
+    def damaged(context: object, tx: object, document: SplitDocument, error: EbxmlError) -> None:
+        if document.split_id == "order-1@alpha":
+            raise StoreDamaged("its parts cannot be read")
+        give_up(context, tx, document, error)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(joining, "_give_up", damaged)
+    with monkeypatch.context() as patch:
+        # Retention forgets what was given up.
+        patch.setattr(retention, "sweep", lambda *_: None)
+        pair.pass_time(400 * DAY)
+    with pair.beta.context.store.reader() as reader:
+        found = [reader.document("urn:test:alpha", f"order-{number}@alpha") for number in (1, 2)]
+    assert [each and each.state for each in found] == [DocumentState.OPEN, DocumentState.FAILED]

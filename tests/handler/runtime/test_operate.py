@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.errors import NotAllowed, NotHere
+from oncewire.errors import NotAllowed, NotHere, StoreDamaged
+from oncewire.handler.perform import open_incident
+from oncewire.handler.runtime import operate
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.operate import can_resume
+from oncewire.protocol.notes import Raise
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingState, Phase
 from tests.handler.network import Network, options
@@ -169,3 +172,23 @@ def test_what_was_delivered_is_not_sent_again() -> None:
     with pytest.raises(NotAllowed, match="its receiver acknowledged it"):
         pair.alpha.resume(message_id=sent.message_id)
     assert not advised(pair.alpha, sent.message_id)
+
+
+def test_an_incident_that_cannot_be_looked_at_keeps_no_other_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = Network.pair()
+
+    def is_over(context: object, tx: object, key: str) -> bool:
+        if key == "one":
+            raise StoreDamaged("the channel cannot be read")
+        return True
+
+    monkeypatch.setattr(operate, "_is_over", is_over)
+    with pair.alpha.context.transition() as tx:
+        for key in ("one", "two"):
+            open_incident(pair.alpha.context, tx, Raise("it waits", channel=key))
+    pair.settle()
+    pair.pass_time()
+    with pair.alpha.context.store.reader() as reader:
+        assert [incident.channel for incident in reader.incidents()] == ["one"]

@@ -9,6 +9,7 @@ import pytest
 
 from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml import read_toml
+from oncewire.entry.messages.stored import parts_of
 from oncewire.errors import NotAllowed, StoreFull, StoreProblem, UnknownMessage
 from oncewire.handler.actions import PostAnswer, Source, Submission
 from oncewire.handler.encryption import whole_parcel
@@ -762,6 +763,42 @@ def test_the_journal_says_who_set_and_who_lifted_a_hold(pair_of: MakePair) -> No
     told = " ".join(step.text for step in ladder(pair.rows(of=message_id)))
     assert "put under legal hold by pat" in told
     assert "its legal hold was lifted by kim" in told
+
+
+def test_no_hold_is_said_to_be_lifted_that_was_not_set(pair_of: MakePair) -> None:
+    pair = pair_of()
+    message_id = pair.send(1).message_id
+    for held, by in ((False, "kim"), (True, "pat"), (True, "kim"), (False, "pat"), (False, "kim")):
+        pair.alpha.hold(message_id, held=held, by=by)
+        pair.settle("alpha")
+    rows = pair.rows(Kind.HOLD_SET, at="alpha") + pair.rows(Kind.HOLD_LIFTED, at="alpha")
+    assert [HoldSet.read(row.detail).by for row in rows] == ["pat", "kim", "pat"]
+
+
+def test_a_hold_keeps_the_parts_of_its_document(pair_of: MakePair) -> None:
+    """What the receiver signed for are the parts."""
+    split = '[wire]\nextensions = ["split"]\n[payload]\nmax_size = 1000\n'
+    pair = pair_of(extra=TERMS + split)
+    for number in (1, 2):
+        pair.send(number, bytes(3000))
+    pair.take()
+    parts = {f"{part}-of-3.order-1@alpha" for part in (1, 2, 3)}
+    for name, engine in pair.engines.items():
+        engine.hold("order-1@alpha", held=True)
+        pair.settle(name)
+    wait(pair, 400 * DAY)
+    for name, engine in pair.engines.items():
+        sweep(pair, name)
+        assert kept(engine) == parts | {"order-1@alpha"}
+        with engine.context.store.reader() as reader:
+            assert set(parts_of(reader, "order-1@alpha")[0]) == parts
+            assert reader.document("", "order-2@alpha") is None
+        engine.hold("order-1@alpha", held=False)
+        pair.settle(name)
+    wait(pair, DAY)
+    for name, engine in pair.engines.items():
+        sweep(pair, name)
+        assert kept(engine) == set()
 
 
 def test_a_large_journal_goes_in_batches(

@@ -27,6 +27,7 @@ import typer
 
 from oncewire import errors
 from oncewire.errors import InvalidValue, NotHere, UnknownMessage
+from oncewire.message.ids import check_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -710,6 +711,7 @@ def find_channel(reader: Reader, wanted: str) -> str:
 
 def find_id(reader: Reader, wanted: str) -> str:
     """The MessageId that is meant: itself, or the only recent one that contains the text."""
+    check_text(wanted, "message_id")
     if reader.journal_of(wanted):
         return wanted
     received = reader.incoming_list(limit=LOOKED_AT)

@@ -126,6 +126,7 @@ class Reloading:
             await self._tell(_unread(found) | {FILES: problem})
             return len(self._in_force)
         self._in_force = {paper.file: paper for paper in kept}
+        context.state.numbered.clear()
         logger.info("agreements were read anew", extra={"count": len(kept)})
         trouble = self._take_certificates(kept)
         await self._tell(_unread(found) | trouble)

@@ -13,8 +13,9 @@ import dataclasses
 import hashlib
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -41,7 +42,7 @@ from oncewire.handler.sending.parts import RANGE, WHOLE_DIGEST
 from oncewire.handler.sending.respond import Request
 from oncewire.journal.identity import document_digest, identity_digest
 from oncewire.message.envelope import Error, Message
-from oncewire.message.instant import SECOND
+from oncewire.message.instant import SECOND, Instant
 from oncewire.message.payload import Payload, Reference, Stretch, attachment_in, message_named
 from oncewire.protocol import notes
 from oncewire.protocol.documents import DocumentState, SplitDocument
@@ -685,22 +686,35 @@ def give_up_incomplete(context: HandlerContext) -> None:
     """Forget documents of which a part is missing that is not sent any more."""
     with context.transition() as tx:
         waiting = tx.open_documents()
-        latest = latest_of(each for each in waiting if is_early(each.split_id))
-        for document in waiting:
-            terms = context.terms_of(tx, document.terms_id)
-            came = document.latest_at
-            if is_early(document.split_id):
-                # The message that names it goes out when all of them are there, and may be
-                # persistDuration under way.
-                came = latest[document.sender, *document.about] + terms.persist_duration
-            late = context.now() >= hold_deadline(came, terms)
-            if document.state is not DocumentState.OPEN or not late:
-                continue
-            missing = document.total - document.count
-            problem = (
-                f"{missing:,} of {document.total:,} parts of document {document.split_id} did not "
-                "come within persistDuration"
-            )
-            if is_early(document.split_id):
-                problem = "no message named a fragment within persistDuration"
-            _give_up(context, tx, document, DeliveryFailure(problem, location="//SplitNumber"))
+    latest = latest_of(each for each in waiting if is_early(each.split_id))
+    for document in waiting:
+        trouble = context.isolated_step(partial(_give_up_if_late, context, document, latest))
+        if trouble is not None:
+            # Looked at again with the next look; the others are not delayed.
+            extra = {"message_id": document.split_id}
+            logger.error("a document cannot be given up", extra=extra, exc_info=trouble)
+
+
+def _give_up_if_late(
+    context: HandlerContext,
+    document: SplitDocument,
+    latest: Mapping[tuple[str, ...], Instant],
+    tx: Transaction,
+) -> None:
+    terms = context.terms_of(tx, document.terms_id)
+    came = document.latest_at
+    if is_early(document.split_id):
+        # The message that names it goes out when all of them are there, and may be
+        # persistDuration under way.
+        came = latest[document.sender, *document.about] + terms.persist_duration
+    late = context.now() >= hold_deadline(came, terms)
+    if document.state is not DocumentState.OPEN or not late:
+        return
+    missing = document.total - document.count
+    problem = (
+        f"{missing:,} of {document.total:,} parts of document {document.split_id} did not "
+        "come within persistDuration"
+    )
+    if is_early(document.split_id):
+        problem = "no message named a fragment within persistDuration"
+    _give_up(context, tx, document, DeliveryFailure(problem, location="//SplitNumber"))

@@ -207,6 +207,7 @@ class Engine:
                 if isinstance(post, Post):
                     state.in_flight.discard(post.message_id)
             state.actions = []
+            state.numbered.clear()
             raise
         finally:
             state.trouble_changed, state.acks_leaving = [], []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from shlex import quote
 from typing import Protocol
 
@@ -417,7 +418,10 @@ def _whole_of(tx: Transaction, stored: StoredOutgoing) -> StoredOutgoing | None:
 
 def hold_message(context: HandlerContext, tx: Transaction, message_id: str, *, held: bool) -> None:
     """Keep a message beyond its time for legal or business reasons, or no longer (STO-8)."""
+    was_held = tx.on_hold(message_id)
     if tx.hold(message_id, held):
+        if not (held or was_held):
+            return
         sent = tx.outgoing(message_id)
         at = sent.outgoing if sent is not None else tx.incoming_by_id(message_id)[0].incoming
         what = HoldSet() if held else HoldLifted()
@@ -490,9 +494,13 @@ def close_what_is_over(context: HandlerContext) -> None:
     with context.store.reader() as reader:
         keys = {incident.channel for incident in reader.incidents() if incident.channel}
     for key in sorted(keys):
-        with context.transition() as tx:
-            if _is_over(context, tx, key):
-                resolve_incidents(context, tx, Resolve(channel=key))
+        # One that cannot be read stays open, and delays no other.
+        context.isolated_step(partial(_close_if_over, context, key))
+
+
+def _close_if_over(context: HandlerContext, key: str, tx: Transaction) -> None:
+    if _is_over(context, tx, key):
+        resolve_incidents(context, tx, Resolve(channel=key))
 
 
 def _is_over(context: HandlerContext, tx: Transaction, key: str) -> bool:

@@ -172,6 +172,11 @@ class Tables:
         yield from (self.counters, self.documents, self.words)
 
 
+def _held(whole: OutgoingRow | IncomingRow | None) -> bool:
+    """Whether a document is under legal hold: then its parts stay."""
+    return whole is not None and whole.held
+
+
 _OF_INCOMING = frozenset({"answers", "ready", "leases", "held", "parts"})
 _UP_TO = frozenset({"due", "expiring", "leases"})
 _NOTHING = IncomingBytes(None, None)
@@ -358,11 +363,12 @@ class MemoryBackend:
         for message_id in gone:
             self._remove_outgoing(message_id, now)
         late = [key[-1] for key in received.removable.up_to(now)]
-        keys = [key for key in late if not self._in_trouble(key[1])][: limit - len(gone)]
+        keys = [key for key in late if not self._asked_for(key)][: limit - len(gone)]
         for key in keys:
             self._remove_incoming(key, now)
         for name, row in self._tables.documents.present():
-            if row.keep_until <= now and row.document.state not in UNFINISHED:
+            over = row.keep_until <= now and row.document.state not in UNFINISHED
+            if over and not (_held(received.get(name)) or _held(sent.get(name[1]))):
                 self._tables.documents.put(name, None)
         return len(gone) + len(keys)
 
@@ -371,10 +377,16 @@ class MemoryBackend:
         return False
 
     def _waited_for(self, row: OutgoingRow) -> bool:
-        ref_to = row.stored.facts.ref_to
-        if ref_to is not None and self._tables.incoming.by_id.of(ref_to):
+        facts = row.stored.facts
+        if facts.ref_to is not None and self._tables.incoming.by_id.of(facts.ref_to):
             return True
-        return self._in_trouble(row.stored.outgoing.message_id)
+        is_held = _held(self._tables.outgoing.get(facts.split_id or ""))
+        return is_held or self._in_trouble(row.stored.outgoing.message_id)
+
+    def _asked_for(self, key: IncomingKey) -> bool:
+        received = self._tables.incoming
+        whole = received.get((key[0], received.row(key).stored.facts.split_id or ""))
+        return _held(whole) or self._in_trouble(key[1])
 
     def _in_trouble(self, message_id: str) -> bool:
         return bool(self._tables.incidents.open_by_message.of(message_id))

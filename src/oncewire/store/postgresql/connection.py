@@ -14,6 +14,7 @@ from uuid import uuid4
 from oncewire.errors import SpoolElsewhere, StoreCorrupt, StoreFull, StoreGone, StoreProblem
 from oncewire.journal.identity import START
 from oncewire.store.records import StoreMark
+from oncewire.store.spool import MARK
 from oncewire.store.sql.origin import Migration, check_known, compare, migrations_of
 
 if TYPE_CHECKING:
@@ -322,7 +323,7 @@ def check_spool(
     select = "SELECT mark FROM spool"
     found = connection.execute(select).fetchall()
     if not found and make_mark is not None:
-        mark = f"spool-{uuid4().hex}"
+        mark = f"{MARK}{uuid4().hex}"
         make_mark(mark)
         # Another handler may do the same at this moment.
         make = "INSERT INTO spool (id, mark) VALUES (1, $1) ON CONFLICT DO NOTHING"

@@ -12,6 +12,7 @@ import json
 import shutil
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
@@ -306,5 +307,6 @@ class PostgresStore(TransactionManager):
                 remedy="name another database, or correct the node's name",
             )
         if not self._spool_known:
-            check_spool(connection, self._url, self.spool.has_mark, self.spool.mark)
+            make_mark = partial(self.spool.mark, node=self._node)
+            check_spool(connection, self._url, self.spool.has_mark, make_mark)
             self._spool_known = True

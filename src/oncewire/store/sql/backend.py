@@ -154,12 +154,19 @@ _NO_INCIDENT = (
     "AND NOT EXISTS (SELECT 1 FROM incident "
     "WHERE resolved_at IS NULL AND incident.message_id = message.message_id) "
 )
+# Parts stay with a document under legal hold: what its receiver signed for are they.
+_SENT_WHOLE, _RECEIVED_WHOLE = (
+    "AND NOT EXISTS (SELECT 1 FROM message AS whole "  # noqa: S608
+    f"JOIN {table} AS kept ON kept.message = whole.id AND kept.held = 1{same} "
+    "WHERE whole.message_id = {0}.split_id) "
+    for table, same in (("outgoing", ""), ("incoming", " AND kept.sender = {0}.sender"))
+)
 # The conditions on state, notice, answer and hold repeat those of the partial indexes.
 _OLD_OUTGOING = (
     f"SELECT {OUTGOING_VALUES}, message, keep_until {FROM_OUTGOING} "  # noqa: S608
     "WHERE keep_until <= ?1 AND (keep_until, position) > (?2, ?3) "
     "AND state IN ('delivered', 'not_delivered', 'unknown', 'sent') "
-    f"AND notice_owed = 0 AND held = 0 {_NO_INCIDENT}"
+    f"AND notice_owed = 0 AND held = 0 {_NO_INCIDENT}{_SENT_WHOLE.format('outgoing')}"
     "AND (ref_to IS NULL OR NOT EXISTS (SELECT 1 FROM message AS asked "
     "JOIN incoming ON incoming.message = asked.id WHERE asked.message_id = outgoing.ref_to)) "
     "ORDER BY keep_until, position LIMIT ?4"
@@ -167,7 +174,8 @@ _OLD_OUTGOING = (
 _OLD_INCOMING = (
     f"SELECT row, message, sender, digest, state, received_at, agreement_id {FROM_INCOMING} "
     "WHERE keep_until <= ? AND state IN ('confirmed', 'forwarded', 'refused', 'closed') "
-    f"AND answer_owed = 0 AND held = 0 {_NO_INCIDENT} ORDER BY keep_until, row LIMIT ?"
+    f"AND answer_owed = 0 AND held = 0 {_NO_INCIDENT}{_RECEIVED_WHOLE.format('incoming')}"
+    "ORDER BY keep_until, row LIMIT ?"
 )
 _REMEMBER = (
     "INSERT INTO removed (message, sender, digest, state, at, agreement_id, removed_at) "
@@ -187,7 +195,8 @@ _FORGET = (
     "AND NOT EXISTS (SELECT 1 FROM incoming WHERE message = ?1)"
 )
 _FORGET_DOCUMENTS = (
-    "DELETE FROM document WHERE keep_until <= ? AND state NOT IN ('open', 'joining')"
+    "DELETE FROM document WHERE keep_until <= ? AND state NOT IN ('open', 'joining') "  # noqa: S608
+    f"{_SENT_WHOLE.format('document')}{_RECEIVED_WHOLE.format('document')}"
 )
 _COUNT_REFUSAL = (
     f"INSERT INTO refusal ({REFUSAL.text}) "  # noqa: S608

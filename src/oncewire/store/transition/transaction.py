@@ -552,6 +552,10 @@ class WorkTransaction:
             work.load_removed((message_id,))
         return list(work.removed[message_id])
 
+    def on_hold(self, message_id: str) -> bool:
+        sent, received = self._work.sent(message_id), self._work.received_as(message_id)
+        return (sent is not None and sent.held) or any(row.held for row in received)
+
     def hold(self, message_id: str, held: bool) -> bool:
         work = self._work
         received = work.received_as(message_id)
