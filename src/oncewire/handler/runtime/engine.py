@@ -206,8 +206,8 @@ class Engine:
                     post = action.instead
                 if isinstance(post, Post):
                     state.in_flight.discard(post.message_id)
-            state.actions = []
             state.numbered.clear()
+            state.actions = []
             raise
         finally:
             state.trouble_changed, state.acks_leaving = [], []
