@@ -312,8 +312,8 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 
 BOUNDS = {
     "modules": 389,
-    "lines": 115_286,
-    "code_lines": 82_532,
+    "lines": 115_322,
+    "code_lines": 82_560,
     "import_depth": 26,
     "circles_loaded": 0,
     "circles_named": 0,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,7 +18,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from oncewire.errors import HandlerFailed, NotAllowed, StoreGone, StoreProblem, StoreReplaced
+from oncewire.errors import (
+    HandlerFailed,
+    NotAllowed,
+    StoreCorrupt,
+    StoreGone,
+    StoreProblem,
+    StoreReplaced,
+)
 from oncewire.protocol.sending import SendingChannel
 from oncewire.store.postgresql import connection as connecting
 from oncewire.store.postgresql.connection import check_address, place
@@ -515,6 +524,88 @@ def test_a_store_that_is_not_the_marked_one_is_refused(postgres: Server, tmp_pat
         PostgresStore.open(urls[0], spool=tmp_path, known=known)
     with pytest.raises(StoreReplaced, match="is empty"):
         PostgresStore.open(postgres.new_schema(), spool=tmp_path, known=known)
+
+
+def put_back(server: Server, kept: Path) -> None:
+    """Have the server be as when its files were copied, as a standby is that lags behind."""
+    server.stop()
+    shutil.rmtree(server._data)
+    kept.rename(server._data)
+    server.start()
+
+
+def keep_files(server: Server) -> Path:
+    """Copy the files of the server."""
+    kept = server._data.with_name("kept")
+    server.stop()
+    subprocess.run(["cp", "-a", server._data, kept], check=True)
+    server.start()
+    return kept
+
+
+def write(store: PostgresStore, kind: str = "started") -> None:
+    """Commit a row of the journal."""
+    with store.transition() as tx:
+        tx.journal([row(kind)])
+    store.commit()
+
+
+@pytest.mark.parametrize("other_wrote_on", [False, True])
+def test_a_server_that_lacks_the_last_commits_is_refused_by_who_made_them(
+    postgres: Server, tmp_path: Path, *, other_wrote_on: bool
+) -> None:
+    noted: list[StoreMark] = []
+    url, spool = postgres.new_schema(), tmp_path / "spool"
+    store = PostgresStore.open(url, node="node", spool=spool, note=noted.append, lease=15)
+    write(store)
+    kept = keep_files(postgres)
+    with pytest.raises(StoreGone):
+        write(store)
+    for _ in range(3):
+        write(store)
+    put_back(postgres, kept)
+    if other_wrote_on:
+        other = PostgresStore.open(url, spool=spool, alone=False)
+        for _ in range(5):
+            write(other, "stopped")
+        other.close()
+    with pytest.raises(StoreGone):
+        write(store)
+    # Whoever starts it again is refused too, however young its last commits were.
+    assert noted[-1].journal == 4
+    said = "another history" if other_wrote_on else "older than what was done"
+    for _ in range(2):
+        with pytest.raises(StoreReplaced, match=said):
+            write(store)
+    with pytest.raises(StoreReplaced, match=said):
+        PostgresStore.open(url, spool=spool, known=noted[-1])
+    store.close()
+
+
+def test_a_server_that_lacks_what_a_handler_saw_of_others_is_refused(
+    postgres: Server, both: tuple[PostgresStore, PostgresStore]
+) -> None:
+    one, other = both
+    kept = keep_files(postgres)
+    for store in both:
+        with pytest.raises(StoreGone):
+            write(store)
+    write(one)
+    with other.transition():
+        pass
+    put_back(postgres, kept)
+    with pytest.raises(StoreGone):
+        write(other)
+    with pytest.raises(StoreReplaced, match="older than what was seen of it"):
+        write(other)
+
+
+def test_a_store_without_its_counters_is_damaged(
+    backend: PostgresBackend, postgres: Server
+) -> None:
+    backend.postgres._connection.execute("DELETE FROM counter")  # type: ignore[union-attr]
+    with pytest.raises(StoreCorrupt, match="row of counters is gone"):
+        write(backend.postgres)
 
 
 def test_a_server_that_does_not_write_to_its_disk_is_refused(

@@ -18,8 +18,8 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from oncewire.errors import StoreFull, StoreGone
-from oncewire.store.postgresql.connection import failure
+from oncewire.errors import StoreCorrupt, StoreFull, StoreGone
+from oncewire.store.postgresql.connection import failure, place
 from oncewire.store.sql.session import (
     Columns,
     Dialect,
@@ -103,7 +103,7 @@ class PostgresSession:
         # How many writes the turn has made, and had made when its steps began.
         self._changes = self._before_steps = 0
         # The commits so far, as this session knows them and as the database had them last.
-        self._fence = self.found = int(self.run(_FENCE)[0][0])
+        self.fence = self.found = self._commits()
         # The transaction of the turn, by which it can be told later whether it was committed.
         self.transaction = ""
         self._tables: dict[str, dict[str, tuple[str, bool]]] = {}
@@ -195,7 +195,7 @@ class PostgresSession:
                 _TURN.format("" if fellows is None else fellows.name)
             )
             if fellows is not None:
-                if self.found != self._fence:
+                if self.found != self.fence:
                     fellows.forget()
                 fellows.began(self.run, is_member=is_member)
 
@@ -205,9 +205,22 @@ class PostgresSession:
             self._writer.execute(statement.encode())
             while self._writer.nextset():
                 pass
-            return self._writer.fetchall()[0]
+            return self._only(self._writer.fetchall())
         except Exception as error:
             raise self._trouble(error) from error
+
+    def _commits(self) -> int:
+        return int(self._only(self.run(_FENCE))[0])
+
+    def _only(self, rows: list[Values]) -> Values:
+        """The row of the counters."""
+        if not rows:
+            self.failure = StoreCorrupt(
+                f"the database {place(self._url)} is damaged: its row of counters is gone",
+                remedy="stop the handlers, and restore the database from a backup",
+            )
+            raise self.failure
+        return rows[0]
 
     def let_go(self) -> None:
         if self._in_turn:
@@ -219,8 +232,8 @@ class PostgresSession:
 
     def changed_elsewhere(self) -> bool:
         if not self._in_turn:
-            self.found = int(self.run(_FENCE)[0][0])
-        before, self._fence = self._fence, self.found
+            self.found = self._commits()
+        before, self.fence = self.fence, self.found
         return before != self.found
 
     def applied(self) -> bool:
@@ -249,7 +262,7 @@ class PostgresSession:
             self.failure = StoreGone("the turn was undone by the server")
             raise self.failure
         self._in_turn, self._changes = False, 0
-        self._fence += 1
+        self.fence += 1
         if self._fellows is not None:
             self._fellows.committed()
 

@@ -41,6 +41,7 @@ from oncewire.store.postgresql.session import PostgresSession
 from oncewire.store.records import Space, StoreMark
 from oncewire.store.spool import FileSpool
 from oncewire.store.sql.backend import SqlBackend
+from oncewire.store.sql.origin import replaced
 from oncewire.store.transition.turns import TransactionManager
 from oncewire.store.transition.work import UnitOfWork
 
@@ -117,10 +118,13 @@ class PostgresStore(TransactionManager):
         self._url, self._alone, self._closed = url, alone, closed
         self._connection: psycopg.Connection[Values] | None = None
         self._session: PostgresSession | None = None
+        # The commits that an earlier connection has seen.
+        self._fence = 0
         self._readers = PostgresReaders(url)
         self._fellows = None if lease is None else PostgresFellows(url, lease)
         self.fellows = self._fellows
-        self._known, self._note, self._noted_at = known, note, 0.0
+        # The store as we know it, and as it was noted last.
+        self._known, self._noted, self._note, self._noted_at = known, known, note, 0.0
         shared = lease is not None
         self.spool = (
             BucketSpool(spool, bucket, shared=shared) if bucket else FileSpool(spool, shared=shared)
@@ -209,6 +213,10 @@ class PostgresStore(TransactionManager):
         self.durable_seconds += (monotonic() - began - self.durable_seconds) / REMEMBERED_COMMITS
         if self._work is not None:
             work.rest()
+        if self._known is not None and self._backend.head is not None:
+            # What was told to others is there, whichever server answers next.
+            known, head = self._known.store_id, self._backend.head.hex()
+            self._known = StoreMark(known, work.counters["journal"], head)
         if monotonic() - self._noted_at > MARK_EVERY:
             self._mark()
 
@@ -230,6 +238,8 @@ class PostgresStore(TransactionManager):
         connection = connect(self._url)
         try:
             with told_as(self._url), connection.transaction():
+                if self._known is not None:
+                    check_mark(connection, self._url, self._known)
                 # The lost session may be at its commit still: this waits for it.
                 rows = connection.execute("SELECT fence FROM counter FOR UPDATE").fetchall()
                 if rows[0][0] == session.found:
@@ -242,13 +252,16 @@ class PostgresStore(TransactionManager):
     def _mark(self) -> None:
         """Note how far the store has come, by what is committed alone."""
         self._noted_at = monotonic()
-        if self._note is None or self._connection is None:
+        if self._connection is None:
             return
         with suppress(StoreProblem), told_as(self._url):
-            found = read_mark(self._connection, self._url)
-            if found is not None and found != self._known:
-                self._known = found
-                self._note(found)
+            self._known = read_mark(self._connection, self._url) or self._known
+            self._note_known()
+
+    def _note_known(self) -> None:
+        if self._note is not None and self._known is not None and self._known != self._noted:
+            self._noted = self._known
+            self._note(self._known)
 
     # --- trouble ---
 
@@ -256,6 +269,8 @@ class PostgresStore(TransactionManager):
         self._work = None
         if self._session is not None:
             self._session.abandon()
+        # The server that answers next may be one that lacks the last commits.
+        self._note_known()
         # If it cannot be opened now, the next transition tries again and says why.
         with suppress(StoreProblem):
             self._connect(None)
@@ -264,6 +279,8 @@ class PostgresStore(TransactionManager):
 
     def _connect(self, node: str | None) -> UnitOfWork:
         disconnect(self._connection)
+        if self._session is not None:
+            self._fence = self._session.fence
         self._connection = self._session = None
         connection = connect(self._url)
         try:
@@ -274,7 +291,13 @@ class PostgresStore(TransactionManager):
                 if self._fellows is not None:
                     self._fellows.join(connection)
             session = PostgresSession(connection, self._url, self._fellows)
-            work = UnitOfWork(SqlBackend(session))
+            if session.fence < self._fence:
+                raise replaced(
+                    f"{place(self._url)} is older than what was seen of it: it has had "
+                    f"{session.fence} commits, and there were {self._fence}"
+                )
+            self._backend = SqlBackend(session)
+            work = UnitOfWork(self._backend)
         except BaseException:
             disconnect(connection)
             raise

@@ -231,7 +231,7 @@ class SqlBackend:
         self._checks = RowCheck(session.columns)
         self._index = SearchIndex(session)
         # The head of the journal's chain; None: it is to be read.
-        self._head: Head | None = None
+        self.head: Head | None = None
 
     @property
     def failure(self) -> StoreFull | StoreGone | None:
@@ -258,7 +258,7 @@ class SqlBackend:
         """Forget remembered numbers after rows were undone, or written by another connection."""
         self._numbers.forget()
         self._index.forget()
-        self._head = None
+        self.head = None
 
     # --- small tables ---
 
@@ -407,16 +407,16 @@ class SqlBackend:
             return
         numbers = self._numbers.give(names_in(changes))
         heads = links(self._last_head(), changes.journal) if changes.journal else []
-        head = heads[-1] if heads else self._head
+        head = heads[-1] if heads else self.head
         self._write(writes(changes, numbers, heads, head))
-        self._head = head
+        self.head = head
         if changes.counters:
             self._index.follow(changes.counters)
 
     def _last_head(self) -> Head:
-        if self._head is None:
-            self._head = self._run("SELECT head FROM counter WHERE id = 1")[0][0] or START
-        return self._head
+        if self.head is None:
+            self.head = self._run("SELECT head FROM counter WHERE id = 1")[0][0] or START
+        return self.head
 
     # --- steps over many rows: retention, refusals, and a clock that was set ---
 
