@@ -34,8 +34,8 @@ from oncewire.entry.party.keys import KeyKind, make_keys
 from oncewire.handler.actions import Submission
 from oncewire.handler.context import Keys
 from oncewire.handler.runtime.handler import Handler
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.transport.broker.transport import BrokerAccount, BrokerTransport
 from oncewire.transport.contract import Transport

@@ -19,10 +19,10 @@ from oncewire.journal.check import fold_channels, fold_ledger, fold_messages
 from oncewire.journal.identity import identity_digest
 from oncewire.journal.predicates.context import Context
 from oncewire.journal.row import COLUMNS, Row, rows_from_columns
-from oncewire.message.envelope import DeliverySemantics, Dialect, Header, Message, MessageKind
+from oncewire.message.envelope import DeliverySemantics, Header, Message, MessageKind, Payload
+from oncewire.message.form import Dialect
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import SECOND
-from oncewire.message.payload import Payload
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind, write_terms
 from oncewire.protocol.terms import FlowMode, Terms

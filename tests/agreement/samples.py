@@ -7,16 +7,15 @@ from msgspec.structs import replace
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.toml import read_toml
 from oncewire.message.envelope import (
-    AckRequest,
     AckRequested,
     Actor,
-    Dialect,
     Header,
     Message,
     MessageKind,
     RoutingHeader,
     SequenceNumber,
 )
+from oncewire.message.form import AckRequest, Dialect
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import DAY, parse_instant
 

@@ -7,8 +7,8 @@ from oncewire.agreement.compose import PROFILES, compose, profile_values
 from oncewire.agreement.keys import KEYS
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import AgreementProblem
-from oncewire.message.envelope import Actor, Dialect, SyncReplyMode
-from oncewire.message.form import PartsForm, SoapActionCheck
+from oncewire.message.envelope import Actor
+from oncewire.message.form import Dialect, PartsForm, SoapActionCheck, SyncReplyMode
 from oncewire.message.instant import DAY, HOUR, MINUTE
 from oncewire.protocol.sequence import RM_078_RANGE, SLIDES_RANGE
 from oncewire.protocol.terms import (

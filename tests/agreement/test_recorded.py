@@ -16,9 +16,8 @@ from oncewire.agreement.compose import PROFILES
 from oncewire.agreement.toml import write_whole
 from oncewire.journal.identity import START, identity_digest, last_head
 from oncewire.journal.row import Row
-from oncewire.message.envelope import Header, Message, MessageKind, Split
+from oncewire.message.envelope import Header, Message, MessageKind, Payload, Split
 from oncewire.message.ids import Party, Service
-from oncewire.message.payload import Payload
 from oncewire.protocol.notes import Kind
 from tests.handler.network import agreement_of, agreement_text
 

@@ -12,14 +12,8 @@ from oncewire.agreement import rules
 from oncewire.agreement.resolve import Resolution, resolve
 from oncewire.agreement.rules import Remembered
 from oncewire.errors import EbxmlError
-from oncewire.message.envelope import (
-    AckRequest,
-    AckRequested,
-    Actor,
-    Message,
-    SequenceNumber,
-    SyncReplyMode,
-)
+from oncewire.message.envelope import AckRequested, Actor, Message, SequenceNumber
+from oncewire.message.form import AckRequest, SyncReplyMode
 from tests.agreement import samples
 from tests.agreement.samples import NOW
 

@@ -20,12 +20,12 @@ from oncewire.errors import (
 from oncewire.message.envelope import (
     Acknowledgment,
     AckRequested,
-    Dialect,
     Message,
     MessageKind,
     RoutingHeader,
     SequenceNumber,
 )
+from oncewire.message.form import Dialect
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import DAY, MINUTE
 from tests.agreement import samples

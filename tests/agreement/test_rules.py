@@ -7,17 +7,15 @@ from oncewire.agreement.resolve import Resolution, resolve
 from oncewire.agreement.rules import takes_best_effort
 from oncewire.errors import EbxmlError, Inconsistent, NotSupported
 from oncewire.message.envelope import (
-    AckRequest,
     AckRequested,
     Actor,
     DeliverySemantics,
     Message,
     MessageKind,
-    ReliableMessagingMethod,
     SequenceNumber,
     Severity,
-    SyncReplyMode,
 )
+from oncewire.message.form import AckRequest, ReliableMessagingMethod, SyncReplyMode
 from tests.agreement import samples
 from tests.agreement.samples import NOW
 

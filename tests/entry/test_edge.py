@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.party.partners import with_values
-from oncewire.message.envelope import Acknowledgment, Dialect, Header, Message, MessageKind
-from oncewire.message.form import Form
+from oncewire.message.envelope import Acknowledgment, Header, Message, MessageKind
+from oncewire.message.form import Dialect, Form
 from oncewire.message.ids import Party, Service
 from oncewire.wire import codec
 from oncewire.wire.ebms2.blocks import SIGNAL_SERVICE

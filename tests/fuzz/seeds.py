@@ -5,13 +5,13 @@ from msgspec.structs import replace
 from oncewire.errors import Inconsistent, SoapFault, TransientError
 from oncewire.message.envelope import (
     Actor,
-    Dialect,
     Message,
     MessageStatus,
     SequenceNumber,
     SequenceStatus,
     Split,
 )
+from oncewire.message.form import Dialect
 from oncewire.wire import answers, codec, soap
 from oncewire.wire.codec import Parcel
 from tests.wire import samples

@@ -40,11 +40,10 @@ from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.check import JournalReport, check_journal
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.options import Options
-from oncewire.message.envelope import Error, Message
+from oncewire.message.envelope import Error, Message, Payload
 from oncewire.message.form import Form
 from oncewire.message.ids import Service
 from oncewire.message.instant import HOUR, SECOND, Duration, parse_instant
-from oncewire.message.payload import Payload
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Store

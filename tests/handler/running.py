@@ -26,8 +26,8 @@ from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.options import Options
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.sqlite.store import SqliteStore

@@ -21,9 +21,9 @@ from oncewire.errors import OncewireError, SoapFault
 from oncewire.handler.actions import Source
 from oncewire.handler.context import Keys
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND
-from oncewire.message.payload import Payload
 from oncewire.store.search import Search
 from oncewire.wire import soap
 from oncewire.wire.parcel import Parcel

@@ -14,14 +14,13 @@ from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.envelope import (
     Acknowledgment,
-    Dialect,
     Header,
     Message,
     MessageKind,
     MessageStatus,
     StatusResponse,
 )
-from oncewire.message.form import Form
+from oncewire.message.form import Dialect, Form
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import SECOND
 from oncewire.protocol.notes import SendFailed

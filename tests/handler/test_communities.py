@@ -15,9 +15,15 @@ from msgspec import structs
 
 from oncewire.handler.actions import Join, Submission
 from oncewire.handler.runtime.upkeep import join_at_once
-from oncewire.message.envelope import AckRequested, Actor, DeliverySemantics, Message, MessageKind
+from oncewire.message.envelope import (
+    AckRequested,
+    Actor,
+    DeliverySemantics,
+    Message,
+    MessageKind,
+    Payload,
+)
 from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel

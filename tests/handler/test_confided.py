@@ -20,8 +20,8 @@ from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.handler.context import Keys
 from oncewire.handler.encryption import whole_parcel
+from oncewire.message.envelope import Payload
 from oncewire.message.form import Security
-from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel

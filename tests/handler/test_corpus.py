@@ -8,10 +8,9 @@ import pytest
 
 from oncewire.handler.actions import Submission
 from oncewire.journal.check import check_journal
-from oncewire.message.envelope import Severity
+from oncewire.message.envelope import Payload, Severity
 from oncewire.message.ids import Service
 from oncewire.message.instant import DAY
-from oncewire.message.payload import Payload
 from tests.handler.corpus_cases import ANSWERING, ARRIVING, parcel_of
 from tests.handler.network import HTTP, Network
 from tests.wire.samples import corpus_messages

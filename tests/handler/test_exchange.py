@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, StoreFull, UnknownMessage
 from oncewire.handler.actions import Source, Submission
 from oncewire.handler.encryption import whole_parcel
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, SECOND
-from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from tests.handler.network import Network

@@ -19,9 +19,9 @@ from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain, ladder
 from oncewire.journal.row import Row
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
 from oncewire.message.instant import HOUR, MILLISECOND
-from oncewire.message.payload import Payload
 from oncewire.protocol.notes import Kind
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.memory.store import MemoryStore

@@ -13,14 +13,14 @@ from oncewire.errors import UnknownMessage
 from oncewire.message.envelope import (
     AckRequested,
     DeliverySemantics,
-    Dialect,
     Header,
     Message,
     MessageKind,
+    Payload,
+    Reference,
 )
-from oncewire.message.form import Form
+from oncewire.message.form import Dialect, Form
 from oncewire.message.ids import Party, Service
-from oncewire.message.payload import Payload, Reference
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec

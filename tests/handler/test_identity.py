@@ -12,8 +12,8 @@ from oncewire.handler.actions import Post
 from oncewire.handler.context import Keys
 from oncewire.handler.encryption import whole_parcel
 from oncewire.journal.row import Row
-from oncewire.message.envelope import Dialect, Message
-from oncewire.message.form import Form
+from oncewire.message.envelope import Message
+from oncewire.message.form import Dialect, Form
 from oncewire.message.ids import Party, PartyId
 from oncewire.message.instant import SECOND
 from oncewire.wire import codec

@@ -19,9 +19,9 @@ from oncewire.handler.receiving import inbound
 from oncewire.handler.receiving.inbound import BATCH, Intake, take_in
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.spool_reading import SPOOL_ABOVE
+from oncewire.message.envelope import Payload
 from oncewire.message.form import Form
 from oncewire.message.ids import Party, Service
-from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.transport.contract import Delivery
 from oncewire.wire import codec

@@ -13,9 +13,9 @@ from oncewire.handler.actions import Post, PostAnswer, Settled, Source, Submissi
 from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.transmit import Transmission
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
-from oncewire.message.payload import Payload
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.network import Network
 

@@ -19,8 +19,8 @@ from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.world import RealWorld
 from oncewire.journal.check import check_journal
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
 from oncewire.protocol.notes import Kind
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.sqlite.store import SqliteStore

@@ -12,10 +12,9 @@ from oncewire.handler.actions import Source, Submission
 from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending.answer import Answer
 from oncewire.lab.simulation.options import Options
-from oncewire.message.envelope import DeliverySemantics, Error, Message, MessageKind
+from oncewire.message.envelope import DeliverySemantics, Error, Message, MessageKind, Payload
 from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, HOUR
-from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel

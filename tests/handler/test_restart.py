@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.message.payload import Payload
+from oncewire.message.envelope import Payload
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.network import Network
 

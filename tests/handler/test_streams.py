@@ -25,9 +25,10 @@ from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX, whole_parcel
 from oncewire.handler.receiving.inbound import PASSED_BYTES_MAX, _max_size
 from oncewire.handler.runtime.handler import Handler, check_files
 from oncewire.handler.sending.submit import HandedIn
+from oncewire.message.envelope import Payload
 from oncewire.message.form import Security
 from oncewire.message.ids import Service
-from oncewire.message.payload import DistantPayload, Payload
+from oncewire.message.payload import DistantPayload
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.memory.store import MemorySpool

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from oncewire.errors import InvalidValue
 from oncewire.handler.actions import LIFETIME_MAX, Submission
 from oncewire.handler.sending import submit
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import PAYLOADS_MAX, Service
-from oncewire.message.payload import Payload
 from tests.handler.network import Network
 
 GOOD: dict[str, Any] = {

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.message.envelope import Message, MessageKind, SyncReplyMode
-from oncewire.message.form import Form
+from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.form import Form, SyncReplyMode
 from oncewire.message.instant import SECOND
 from oncewire.protocol.notes import Acknowledged, Failed
 from oncewire.protocol.states import OutgoingState

@@ -21,18 +21,18 @@ from oncewire.lab.simulation.world import World
 from oncewire.message.envelope import (
     Acknowledgment,
     Actor,
-    Dialect,
     Error,
     ErrorList,
     Header,
     Message,
     MessageKind,
     MessageStatus,
+    Payload,
     Severity,
     StatusResponse,
 )
+from oncewire.message.form import Dialect
 from oncewire.message.ids import Party, Service
-from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState, Proof
 from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec

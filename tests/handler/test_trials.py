@@ -9,9 +9,8 @@ from oncewire.handler.context import Trial
 from oncewire.handler.sending.submit import send_copy
 from oncewire.journal.check import check_journal, fold_ledger
 from oncewire.journal.predicates.context import Context
-from oncewire.message.envelope import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE
+from oncewire.message.envelope import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE, Payload
 from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from tests.handler.network import Network
 

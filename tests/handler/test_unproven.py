@@ -26,8 +26,8 @@ from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.journal.history import explain, ladder
 from oncewire.journal.row import Row
-from oncewire.message.envelope import Actor, Dialect, Error, Message, MessageStatus
-from oncewire.message.form import Form
+from oncewire.message.envelope import Actor, Error, Message, MessageStatus
+from oncewire.message.form import Dialect, Form
 from oncewire.message.ids import Party
 from oncewire.message.instant import MINUTE, SECOND
 from oncewire.protocol.notes import Ignored

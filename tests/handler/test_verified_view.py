@@ -15,9 +15,9 @@ from oncewire.agreement.toml import read_toml
 from oncewire.handler.actions import Submission
 from oncewire.handler.context import Keys
 from oncewire.handler.delivering.deliver import GivenMessage
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
-from oncewire.message.payload import Payload
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.security import algorithms

@@ -10,15 +10,8 @@ import pytest
 from oncewire.handler.actions import Source, Submission, Warned
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.journal.history import explain, ladder
-from oncewire.message.envelope import (
-    Error,
-    ErrorList,
-    Message,
-    MessageKind,
-    Severity,
-    SyncReplyMode,
-)
-from oncewire.message.form import Form
+from oncewire.message.envelope import Error, ErrorList, Message, MessageKind, Severity
+from oncewire.message.form import Form, SyncReplyMode
 from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState

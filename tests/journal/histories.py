@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from oncewire.journal.row import Row
-from oncewire.message.envelope import AckRequest
+from oncewire.message.form import AckRequest
 from oncewire.message.instant import HOUR, SECOND, Duration, seconds
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Detail, Kind, write_terms

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from oncewire.message.envelope import AckRequest, SyncReplyMode
+from oncewire.message.form import AckRequest, SyncReplyMode
 from oncewire.message.instant import HOUR, MINUTE, SECOND
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind

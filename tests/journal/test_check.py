@@ -20,7 +20,7 @@ from oncewire.journal.predicates.context import CONTEXT_KINDS, Context
 from oncewire.journal.predicates.message import DocumentFold, judge_message, judge_traces
 from oncewire.journal.row import Row
 from oncewire.journal.trace import gather
-from oncewire.message.envelope import SyncReplyMode
+from oncewire.message.form import SyncReplyMode
 from oncewire.message.instant import DAY, HOUR
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind

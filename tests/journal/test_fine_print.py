@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.journal.row import Row
-from oncewire.message.envelope import AckRequest, SyncReplyMode
+from oncewire.message.form import AckRequest, SyncReplyMode
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind
 from oncewire.protocol.terms import HopMode, OnExhausted, SyncRetries

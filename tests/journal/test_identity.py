@@ -7,23 +7,22 @@ from msgspec.structs import replace
 
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import (
-    AckRequest,
     AckRequested,
     DeliverySemantics,
-    Dialect,
     Error,
     ErrorList,
     Header,
     Message,
     MessageKind,
+    Payload,
+    Reference,
     RoutingHeader,
     SequenceNumber,
     Severity,
     Split,
-    SyncReplyMode,
 )
+from oncewire.message.form import AckRequest, Dialect, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, Service
-from oncewire.message.payload import Payload, Reference
 
 HEADER = Header(
     from_party=Party.of("urn:a", "duns", "Buyer"),

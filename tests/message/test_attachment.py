@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.message.payload import Attachment, Reference, attachment_in, message_named, naming
+from oncewire.message.envelope import Reference
+from oncewire.message.payload import Attachment, attachment_in, message_named, naming
 
 TEXTS = {
     'Filename="588210BB_00011000.tif" ContentType=image/tiff Compressed=No LargeAttachment=Yes '

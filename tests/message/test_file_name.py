@@ -8,14 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncewire.message.payload import (
-    HEADER,
-    NAME_BYTES_MAX,
-    Payload,
-    disposition,
-    name_in,
-    safe_name,
-)
+from oncewire.message.envelope import Payload
+from oncewire.message.file_name import HEADER, NAME_BYTES_MAX, disposition, name_in, safe_name
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from oncewire.message.envelope import (
     SEQUENCE_NUMBER_MAX,
     Acknowledgment,
     AcknowledgmentType,
-    AckRequest,
     AckRequested,
     Actor,
     DeliverySemantics,
@@ -26,7 +25,8 @@ from oncewire.message.envelope import (
     ErrorList,
     MessageKind,
     MessageStatus,
-    ReliableMessagingMethod,
+    Payload,
+    Reference,
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
@@ -35,10 +35,9 @@ from oncewire.message.envelope import (
     StatusRequest,
     StatusResponse,
 )
-from oncewire.message.form import Form, Security
+from oncewire.message.form import AckRequest, Form, ReliableMessagingMethod, Security
 from oncewire.message.ids import PartyId
 from oncewire.message.kinds import read_toml
-from oncewire.message.payload import Payload, Reference
 from oncewire.protocol.notes import Submitted
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.states import Outgoing, OutgoingState

@@ -98,7 +98,7 @@ IN_STREAMS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a partner's name is a path",
-        "oncewire.message.payload:safe_name",
+        "oncewire.message.file_name:safe_name",
         "_RESERVED.sub",
         "re.compile('<').sub",
         tests=(_NAMES,),

@@ -14,16 +14,8 @@ from oncewire.errors import JournalProblem, NotAllowed
 from oncewire.journal.check import check_journal
 from oncewire.journal.predicates.message import Extent
 from oncewire.journal.row import COLUMNS, Row, problem_of
-from oncewire.message.envelope import (
-    Dialect,
-    Error,
-    ErrorList,
-    Header,
-    Message,
-    MessageKind,
-    Severity,
-)
-from oncewire.message.form import Form
+from oncewire.message.envelope import Error, ErrorList, Header, Message, MessageKind, Severity
+from oncewire.message.form import Dialect, Form
 from oncewire.message.ids import Service
 from oncewire.pipeline import jobs
 from oncewire.pipeline.judging.check import judge_lake

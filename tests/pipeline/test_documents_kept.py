@@ -20,8 +20,8 @@ from oncewire.entry.running import kept
 from oncewire.entry.running.kept import kept_of
 from oncewire.errors import JournalProblem, NotAllowed, StoreDamaged
 from oncewire.handler.actions import Post
+from oncewire.message.envelope import Payload
 from oncewire.message.instant import MINUTE
-from oncewire.message.payload import Payload
 from oncewire.pipeline import jobs
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.tables import OPEN

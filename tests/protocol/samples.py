@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from oncewire.message.envelope import (
     AckRequested,
     DeliverySemantics,
-    Dialect,
     Header,
     Message,
     MessageKind,
@@ -18,6 +17,7 @@ from oncewire.message.envelope import (
     SequenceNumber,
     SequenceStatus,
 )
+from oncewire.message.form import Dialect
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import SECOND
 from oncewire.protocol import sender

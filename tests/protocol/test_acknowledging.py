@@ -4,15 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import NotSupported
-from oncewire.message.envelope import (
-    AckRequest,
-    AckRequested,
-    Actor,
-    DeliverySemantics,
-    Message,
-    MessageKind,
-    ReliableMessagingMethod,
-)
+from oncewire.message.envelope import AckRequested, Actor, DeliverySemantics, Message, MessageKind
+from oncewire.message.form import AckRequest, ReliableMessagingMethod
 from oncewire.message.instant import SECOND
 from oncewire.protocol.receiver import (
     NOTHING_OWED,

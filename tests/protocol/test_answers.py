@@ -3,13 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from oncewire.message.envelope import (
-    COMMUNICATION_CODE,
-    Error,
-    ErrorClass,
-    ReliableMessagingMethod,
-    Severity,
-)
+from oncewire.message.envelope import COMMUNICATION_CODE, Error, ErrorClass, Severity
+from oncewire.message.form import ReliableMessagingMethod
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol import sender
 from oncewire.protocol.notes import (

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
-from oncewire.message.envelope import ReliableMessagingMethod, Severity, SyncReplyMode
+from oncewire.message.envelope import Severity
+from oncewire.message.form import ReliableMessagingMethod, SyncReplyMode
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol import sender
 from oncewire.protocol.notes import Admit, AskStatus, Leave, Note, Notify, Raise, Transmit

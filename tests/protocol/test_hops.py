@@ -4,15 +4,14 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.message.envelope import (
-    AckRequest,
     AckRequested,
     Actor,
     DeliverySemantics,
     ErrorClass,
     MessageKind,
     Severity,
-    SyncReplyMode,
 )
+from oncewire.message.form import AckRequest, SyncReplyMode
 from oncewire.message.instant import SECOND
 from oncewire.protocol.hops import (
     HopAnswer,

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
-from oncewire.message.envelope import ReliableMessagingMethod
+from oncewire.message.form import ReliableMessagingMethod
 from oncewire.protocol.notes import Admit
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.sequence import RM_078_RANGE, RM_080_RANGE, SLIDES_RANGE, SequenceRange

@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import NotAllowed
-from oncewire.message.envelope import Error, ReliableMessagingMethod, Severity
+from oncewire.message.envelope import Error, Severity
+from oncewire.message.form import ReliableMessagingMethod
 from oncewire.message.instant import DAY
 from oncewire.protocol import sender
 from oncewire.protocol import states as outgoing_module

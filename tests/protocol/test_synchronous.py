@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import Inconsistent
-from oncewire.message.envelope import ErrorClass, Message, Severity, SyncReplyMode
+from oncewire.message.envelope import ErrorClass, Message, Severity
+from oncewire.message.form import SyncReplyMode
 from oncewire.message.instant import SECOND
 from oncewire.protocol import sender
 from oncewire.protocol.states import Incoming, IncomingEvent, IncomingState, OutgoingState

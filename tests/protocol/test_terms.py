@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import AgreementProblem, InvalidValue, OncewireError
-from oncewire.message.envelope import AckRequest, ReliableMessagingMethod, SyncReplyMode
+from oncewire.message.form import AckRequest, ReliableMessagingMethod, SyncReplyMode
 from oncewire.message.instant import SECOND
 from oncewire.protocol.sequence import RM_078_RANGE, SequenceRange
 from oncewire.protocol.terms import (

@@ -14,8 +14,8 @@ from pathlib import Path
 import apsw
 
 from oncewire.agreement.agreement import Agreements
+from oncewire.message.envelope import Payload
 from oncewire.message.instant import HOUR
-from oncewire.message.payload import Payload
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.network import START, Network, TestWorld, agreement_of, agreement_text
 

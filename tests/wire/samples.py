@@ -4,20 +4,18 @@ import re
 from pathlib import Path
 
 from oncewire.message.envelope import (
-    AckRequest,
     DeliverySemantics,
-    Dialect,
     Header,
     Message,
     MessageKind,
+    Payload,
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
 )
-from oncewire.message.form import Extension, Form
+from oncewire.message.form import AckRequest, Dialect, Extension, Form
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import parse_instant
-from oncewire.message.payload import Payload
 from oncewire.wire import answers, codec
 
 NOW = parse_instant("2026-01-05T10:00:00Z")[0]

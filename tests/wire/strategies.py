@@ -15,18 +15,18 @@ from oncewire.errors import EBXML_ERRORS
 from oncewire.message.envelope import (
     Acknowledgment,
     AcknowledgmentType,
-    AckRequest,
     AckRequested,
     Actor,
+    Compression,
     DeliverySemantics,
-    Dialect,
     Error,
     ErrorList,
     Header,
     Message,
     MessageKind,
     MessageStatus,
-    ReliableMessagingMethod,
+    Payload,
+    Reference,
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
@@ -35,11 +35,10 @@ from oncewire.message.envelope import (
     Split,
     StatusRequest,
     StatusResponse,
-    SyncReplyMode,
 )
+from oncewire.message.form import AckRequest, Dialect, ReliableMessagingMethod, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import parse_instant
-from oncewire.message.payload import Compression, Payload, Reference
 from oncewire.wire.drafts import blocks as draft_names
 from oncewire.wire.ebms2 import blocks as ebms2_names
 from oncewire.wire.mime.multipart import reference_to

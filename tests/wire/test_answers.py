@@ -6,17 +6,16 @@ from msgspec.structs import replace
 from oncewire.errors import Inconsistent, InvalidValue, TransientError, ValueNotRecognized
 from oncewire.message.envelope import (
     AcknowledgmentType,
-    AckRequest,
     AckRequested,
     Actor,
     DeliverySemantics,
-    Dialect,
     Message,
     MessageKind,
     MessageStatus,
     Severity,
     SignedDigest,
 )
+from oncewire.message.form import AckRequest, Dialect
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.wire import answers, codec
 from oncewire.wire.drafts.blocks import ACK_SERVICE, ERROR_SERVICE

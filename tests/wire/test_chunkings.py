@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from oncewire.errors import MimeProblem
-from oncewire.message.envelope import Dialect, Message
-from oncewire.message.payload import Payload
+from oncewire.message.envelope import Message, Payload
+from oncewire.message.form import Dialect
 from oncewire.wire import codec
 from oncewire.wire.inspection import open_capture
 from oncewire.wire.mime.multipart import decoder

@@ -10,15 +10,8 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import EbxmlError, SoapFault
-from oncewire.message.envelope import (
-    AckRequested,
-    Actor,
-    DeliverySemantics,
-    Dialect,
-    MessageKind,
-    Severity,
-)
-from oncewire.message.form import Validation
+from oncewire.message.envelope import AckRequested, Actor, DeliverySemantics, MessageKind, Severity
+from oncewire.message.form import Dialect, Validation
 from oncewire.wire import codec, inspection
 from oncewire.wire.inspection import CaptureKind, open_capture
 from oncewire.wire.parcel import Received

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import EbxmlError, MimeProblem, OtherXml
-from oncewire.message.envelope import Dialect
+from oncewire.message.form import Dialect
 from oncewire.wire import codec, limits
 from oncewire.wire.codec import Parcel, Reader, ReadFault
 from oncewire.wire.inspection import open_capture

@@ -7,19 +7,20 @@ from oncewire.errors import EbxmlError, InvalidValue, OtherXml, SoapFault
 from oncewire.message.envelope import (
     AckRequested,
     Actor,
+    Compression,
     DeliverySemantics,
-    Dialect,
     Error,
     ErrorList,
     MessageKind,
+    Payload,
+    Reference,
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
     Severity,
 )
-from oncewire.message.form import Extension, Form
+from oncewire.message.form import Dialect, Extension, Form
 from oncewire.message.ids import Party, PartyId
-from oncewire.message.payload import Compression, Payload, Reference
 from oncewire.wire import answers, codec, inspection, splice
 from oncewire.wire.codec import Parcel, ReadFault
 from oncewire.wire.limits import DEFAULT_LIMITS

@@ -9,7 +9,7 @@ import pytest
 from lxml import etree
 
 from oncewire.errors import Inconsistent
-from oncewire.message.envelope import Dialect
+from oncewire.message.form import Dialect
 from oncewire.wire import codec
 from oncewire.wire.codec import Parcel, ReadFault
 from oncewire.wire.drafts.blocks import canonical_tag

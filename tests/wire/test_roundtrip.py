@@ -12,19 +12,16 @@ from oncewire.agreement.compose import profile_values
 from oncewire.errors import InvalidValue
 from oncewire.lab.simulation.draw import DIALECTS
 from oncewire.message.envelope import (
-    AckRequest,
     AckRequested,
     Actor,
     DeliverySemantics,
-    Dialect,
     Header,
     Message,
     MessageKind,
+    Payload,
     Split,
-    SyncReplyMode,
 )
-from oncewire.message.form import _CARRIES, Extension, Form
-from oncewire.message.payload import Payload
+from oncewire.message.form import _CARRIES, AckRequest, Dialect, Extension, Form, SyncReplyMode
 from oncewire.wire import codec, header, inspection
 from oncewire.wire.codec import Reader
 from oncewire.wire.mime.multipart import bundle

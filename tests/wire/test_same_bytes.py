@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError, Inconsistent, OncewireError, SoapFault
-from oncewire.message.envelope import Actor, Dialect
-from oncewire.message.payload import Payload
+from oncewire.message.envelope import Actor, Payload
+from oncewire.message.form import Dialect
 from oncewire.wire import answers, codec, inspection, soap, splice
 from oncewire.wire.inspection import CaptureKind, open_capture
 from oncewire.wire.parcel import Parcel, Received

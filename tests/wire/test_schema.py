@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from oncewire.errors import EbxmlError, SoapFault
-from oncewire.message.envelope import Dialect
-from oncewire.message.form import Validation
+from oncewire.message.form import Dialect, Validation
 from oncewire.wire import codec, schema
 from oncewire.wire.codec import Parcel, ReadFault
 from oncewire.wire.ebms2.blocks import EB, ENVELOPE, XLINK

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from oncewire.errors import OtherXml
-from oncewire.message.envelope import AckRequest, Dialect, Message, RoutingHeader
-from oncewire.message.form import Form
+from oncewire.message.envelope import Message, Payload, RoutingHeader
+from oncewire.message.form import AckRequest, Dialect, Form
 from oncewire.message.ids import PartyId
-from oncewire.message.payload import Payload
 from oncewire.wire import codec, splice
 from oncewire.wire.security import signature
 from oncewire.wire.security.certificates import Trust

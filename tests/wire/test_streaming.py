@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue
-from oncewire.message.envelope import Dialect
-from oncewire.message.payload import Payload
+from oncewire.message.envelope import Payload
+from oncewire.message.form import Dialect
 from oncewire.wire import codec
 from oncewire.wire.codec import Reader
 from oncewire.wire.reader import PayloadData

@@ -24,8 +24,8 @@ from oncewire.errors import (
     ValueNotRecognized,
 )
 from oncewire.message.document_path import DocumentPath
-from oncewire.message.envelope import Actor, Message, MessageKind, ReliableMessagingMethod
-from oncewire.message.form import Form, Security, UnknownCpa
+from oncewire.message.envelope import Actor, Message, MessageKind
+from oncewire.message.form import Form, ReliableMessagingMethod, Security, UnknownCpa
 from oncewire.message.ids import Party, PartyId, Service, check_id
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.terms import Terms

@@ -23,8 +23,8 @@ from oncewire.agreement.agreement import (
 from oncewire.agreement.certificates import fingerprint
 from oncewire.agreement.keys import BY_TARGET, KEYS, default_of
 from oncewire.errors import AgreementProblem, InvalidValue
-from oncewire.message.envelope import AckRequest, Actor, ReliableMessagingMethod
-from oncewire.message.form import Form, Security
+from oncewire.message.envelope import Actor
+from oncewire.message.form import AckRequest, Form, ReliableMessagingMethod, Security
 from oncewire.message.ids import Service
 from oncewire.message.instant import Instant
 from oncewire.message.kinds import did_you_mean

@@ -29,22 +29,20 @@ from oncewire.agreement.certificates import fingerprint, read_certificates, to_p
 from oncewire.errors import AgreementProblem
 from oncewire.message import kinds
 from oncewire.message.document_path import DocumentPath
-from oncewire.message.envelope import (
-    AckRequest,
-    Actor,
-    Dialect,
-    ReliableMessagingMethod,
-    SyncReplyMode,
-)
+from oncewire.message.envelope import Actor
 from oncewire.message.form import (
+    AckRequest,
     Base64Check,
+    Dialect,
     EncryptionSyntax,
     Extension,
     Form,
     PartsForm,
+    ReliableMessagingMethod,
     Security,
     SecurityOrder,
     SoapActionCheck,
+    SyncReplyMode,
     UnknownCpa,
     UnknownRef,
     Validation,

@@ -17,16 +17,14 @@ from oncewire.agreement.agreement import ActionBinding, Agreement, Direction, Re
 from oncewire.agreement.compose import ORDERED_WINDOW
 from oncewire.errors import AgreementProblem, EbxmlError, Inconsistent, NotSupported
 from oncewire.message.envelope import (
-    AckRequest,
     Actor,
     DeliverySemantics,
     Error,
     Message,
     MessageKind,
-    ReliableMessagingMethod,
     RoutingHeader,
-    SyncReplyMode,
 )
+from oncewire.message.form import AckRequest, ReliableMessagingMethod, SyncReplyMode
 from oncewire.protocol.receiver import check_receipt
 from oncewire.protocol.synchronous import SyncPlan, plan_reply
 from oncewire.protocol.terms import FlowMode, HeaderConflict, Terms

@@ -17,13 +17,14 @@ from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import (
     TRIAL_MARK,
     TRIAL_SERVICE,
+    Payload,
     Severity,
     StatusResponse,
     is_named_rightly,
 )
 from oncewire.message.ids import Service, check_id
 from oncewire.message.instant import DAY, Duration
-from oncewire.message.payload import Payload, check_payloads
+from oncewire.message.payload import check_payloads
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import StoredParcel
 

@@ -28,10 +28,16 @@ from oncewire.handler.actions import REPLY, Source
 from oncewire.handler.encryption import Opening, closed_for_others
 from oncewire.handler.route import peer_label
 from oncewire.handler.spool_reading import check_file
-from oncewire.message.envelope import Acknowledgment, Header, Message, MessageKind, SignedDigest
+from oncewire.message.envelope import (
+    Acknowledgment,
+    Header,
+    Message,
+    MessageKind,
+    Payload,
+    SignedDigest,
+)
 from oncewire.message.form import Security
 from oncewire.message.instant import Instant
-from oncewire.message.payload import Payload
 from oncewire.store.records import StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire.codec import Signer, read_verified

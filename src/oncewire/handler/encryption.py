@@ -20,9 +20,8 @@ from msgspec.structs import replace
 
 from oncewire.errors import AgreementProblem, SecurityFailure
 from oncewire.handler.content_digest import is_of_pieces, with_digest
-from oncewire.message.envelope import Message
+from oncewire.message.envelope import Message, Payload
 from oncewire.message.form import EncryptionSyntax, Security, SecurityOrder
-from oncewire.message.payload import Payload
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire import codec

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from oncewire.agreement.agreement import Agreement, receiver_name, sender_name
 from oncewire.journal.identity import identity_digest
 from oncewire.message.document_path import DocumentPath
-from oncewire.message.envelope import ANSWERS, Message, MessageKind
-from oncewire.message.payload import Payload
+from oncewire.message.envelope import ANSWERS, Message, MessageKind, Payload
 from oncewire.store.records import MessageFacts, Word
 from oncewire.wire.document_values import values_in
 

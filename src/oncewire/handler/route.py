@@ -25,8 +25,8 @@ from oncewire.agreement.agreement import (
 from oncewire.agreement.resolve import binding_named, channel_of, endpoint_type
 from oncewire.agreement.rules import Remembered
 from oncewire.errors import InvalidValue
-from oncewire.message.envelope import AckRequest, Message, RoutingHeader, SequenceNumber
-from oncewire.message.form import Form, Security
+from oncewire.message.envelope import Message, RoutingHeader, SequenceNumber
+from oncewire.message.form import AckRequest, Form, Security
 from oncewire.message.ids import PartyId
 from oncewire.message.instant import Instant
 from oncewire.protocol.terms import FlowMode, Scope, Terms

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 from enum import StrEnum
+from typing import BinaryIO
 
 from msgspec import Struct
 
 from oncewire.errors import EBXML_ERRORS, EbxmlError, InvalidValue, TransientError
+from oncewire.message.file_name import disposition, name_in
+from oncewire.message.form import AckRequest, Dialect, ReliableMessagingMethod, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, Service, check_id, check_text
 from oncewire.message.instant import Instant
-from oncewire.message.payload import Payload, Reference
 
 # ErrorList: what went wrong with a message, in the codes of the specifications.
 
@@ -211,35 +215,6 @@ class DeliverySemantics(StrEnum):
     BEST_EFFORT = "BestEffort"
 
 
-class SyncReplyMode(StrEnum):
-    """What comes back on the same connection (C31): the five values of CPPA 2.0.
-
-    The sync paper's AcksOnly, ResponseOnly and AcksAndResponse are the second, fourth
-    and fifth of them.
-    """
-
-    NONE = "none"
-    MSH_SIGNALS_ONLY = "mshSignalsOnly"
-    SIGNALS_ONLY = "signalsOnly"
-    RESPONSE_ONLY = "responseOnly"
-    SIGNALS_AND_RESPONSE = "signalsAndResponse"
-
-
-class AckRequest(StrEnum):
-    """Whether an Acknowledgment element is asked for, and of which kind (ACK-13)."""
-
-    NONE = "None"
-    UNSIGNED = "Unsigned"
-    SIGNED = "Signed"
-
-
-class ReliableMessagingMethod(StrEnum):
-    """Who provides the reliability: this protocol or the transport (RM-5, RM-7)."""
-
-    EBXML = "ebXML"
-    TRANSPORT = "Transport"
-
-
 class Split(Struct, frozen=True, gc=False):
     """This message carries one part of a larger document (slides; BIG-4, BIG-5)."""
 
@@ -370,6 +345,109 @@ class RoutingHeader(Struct, frozen=True, gc=False):
             )
 
 
+# Payloads, and the Manifest that names them.
+
+
+class Compression(Struct, frozen=True, gc=False):
+    """How a payload document was compressed, and its size before (BIG-1;
+    docs/explanation/decisions.md#extensions)."""
+
+    encoding: str
+    original_size: int | None = None
+
+
+class Stretch(Struct, frozen=True, gc=False):
+    """Which bytes of a payload a part of a split document has (BIG-3;
+    docs/explanation/decisions.md#large-documents). What counts are the bytes that travel:
+    compressed ones, where the payload is; size and digest are those of the whole."""
+
+    offset: int
+    size: int
+    digest: str
+
+
+class Reference(Struct, frozen=True, gc=False):
+    """One entry of the Manifest. `href` is `cid:` for a part of this message."""
+
+    href: str
+    role: str | None = None
+    id: str | None = None
+    # (location, version) of each Schema element.
+    schemas: tuple[tuple[str, str | None], ...] = ()
+    descriptions: tuple[tuple[str, str], ...] = ()
+    compression: Compression | None = None
+    # Foreign children, as their exact bytes.
+    foreign: tuple[bytes, ...] = ()
+    stretch: Stretch | None = None
+
+    def __post_init__(self) -> None:
+        check_text(self.href, "Reference href", 1024)
+        if not self.href:
+            raise InvalidValue("a Reference has no xlink:href", remedy="name the part it refers to")
+
+    @property
+    def content_id(self) -> str | None:
+        """The Content-ID it names, without brackets; None for another kind of URI."""
+        return self.href[4:] if self.href[:4].lower() == "cid:" else None
+
+
+class Payload(Struct, frozen=True):
+    """One payload part. Its bytes are never changed, only carried.
+
+    `content_id`: its name within the message.
+    `media_type`: what it is: `application/xml`.
+    `size`, `digest`: of the decoded bytes; the digest is a SHA-256 in hex.
+    `data`: its bytes. An application always has them, and `open` reads them piece by piece;
+    inside a handler a large one lies in the store's spool under `spooled`, and only size and
+    digest are held in memory.
+    `content_encoding`, `mime_headers`: what its part says besides, kept for the reader.
+    """
+
+    content_id: str
+    media_type: str
+    size: int
+    digest: str
+    data: bytes | None = None
+    spooled: str | None = None
+    content_encoding: str | None = None
+    mime_headers: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        check_id(self.content_id, "Content-ID")
+        check_text(self.media_type, "Content-Type of a payload", 1024)
+        if self.size < 0:
+            raise InvalidValue(
+                f"payload size {self.size} is negative", remedy="give the decoded size in bytes"
+            )
+
+    @classmethod
+    def of(cls, content_id: str, media_type: str, data: bytes, file_name: str = "") -> Payload:
+        """A payload whose bytes are at hand; `file_name` is what its receiver may call it."""
+        if not isinstance(data, bytes):
+            raise InvalidValue(
+                f"the content of payload {content_id!r} is no bytes: {repr(data)[:32]}",
+                remedy="give its bytes; a text has to be encoded first",
+            )
+        digest = hashlib.sha256(data).hexdigest()
+        headers = disposition(file_name) if file_name else ()
+        return cls(content_id, media_type, len(data), digest, data, mime_headers=headers)
+
+    @property
+    def file_name(self) -> str:
+        """What its sender calls it, safe to be a file's name; empty where it has no name. No
+        signature covers it."""
+        return name_in(self.mime_headers, self.media_type)
+
+    def open(self) -> BinaryIO:
+        """Its bytes as a file that is open for reading, from their beginning."""
+        if self.data is None:
+            raise InvalidValue(
+                f"the bytes of payload {self.content_id!r} are not at hand",
+                remedy="read them from the store's spool",
+            )
+        return io.BytesIO(self.data)
+
+
 # Trials: messages between handlers that try an agreement out and carry no business.
 #
 # They have a service of their own, and a MessageId that says the same, so that a count of messages
@@ -394,14 +472,6 @@ def is_trial(message_id: str) -> bool:
 def is_named_rightly(message_id: str, service: Service | None) -> bool:
     """Whether id and service agree on what a message is."""
     return is_trial(message_id) is (service == TRIAL_SERVICE)
-
-
-class Dialect(StrEnum):
-    """The three wire formats. Only `wire/` acts on it; elsewhere it is a label."""
-
-    EBMS2 = "ebms2"
-    MS_09X = "ms-0.9x"
-    RM_078 = "rm-0.78"
 
 
 class MessageKind(StrEnum):

@@ -1,7 +1,7 @@
-"""The form two parties agreed their messages take on the wire.
+"""The form two parties agreed their messages take on the wire, and what else they may agree of them.
 
-`agreement/` fills these values and `wire/` obeys them. They live here because neither of
-the two packages may import the other, and both speak of messages.
+`agreement/` fills these values, and `wire/` and `protocol/` obey them. They live here because none
+of these packages may import another, and all speak of messages.
 """
 
 from __future__ import annotations
@@ -10,7 +10,42 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from oncewire.message.envelope import Dialect
+
+class Dialect(StrEnum):
+    """The three wire formats. Only `wire/` acts on it; elsewhere it is a label."""
+
+    EBMS2 = "ebms2"
+    MS_09X = "ms-0.9x"
+    RM_078 = "rm-0.78"
+
+
+class SyncReplyMode(StrEnum):
+    """What comes back on the same connection (C31): the five values of CPPA 2.0.
+
+    The sync paper's AcksOnly, ResponseOnly and AcksAndResponse are the second, fourth
+    and fifth of them.
+    """
+
+    NONE = "none"
+    MSH_SIGNALS_ONLY = "mshSignalsOnly"
+    SIGNALS_ONLY = "signalsOnly"
+    RESPONSE_ONLY = "responseOnly"
+    SIGNALS_AND_RESPONSE = "signalsAndResponse"
+
+
+class AckRequest(StrEnum):
+    """Whether an Acknowledgment element is asked for, and of which kind (ACK-13)."""
+
+    NONE = "None"
+    UNSIGNED = "Unsigned"
+    SIGNED = "Signed"
+
+
+class ReliableMessagingMethod(StrEnum):
+    """Who provides the reliability: this protocol or the transport (RM-5, RM-7)."""
+
+    EBXML = "ebXML"
+    TRANSPORT = "Transport"
 
 
 class Validation(StrEnum):

@@ -1,132 +1,19 @@
-"""Payloads and the Manifest that names them."""
+"""Payloads whose bytes lie elsewhere, the check of those to be sent, and what a Manifest says."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import re
-import unicodedata
 from collections.abc import Callable, Iterator
-from email.errors import MessageError
-from email.header import decode_header, make_header
 from typing import BinaryIO, Protocol
 from urllib.parse import quote, unquote
 
 from msgspec import Struct
 
 from oncewire.errors import InvalidValue, StoreDamaged
-from oncewire.message.ids import PAYLOADS_MAX, check_id, check_text
-
-# File names: how a document's name travels with it, and what of one that arrived is safe to use.
-#
-# A part says its name in a Content-Disposition header (RFC 2183, RFC 6266). No signature covers it,
-# so it may be forged, and is read as a name and never as a path: no folders, no control characters,
-# nothing that a file system or a terminal takes for something else, and not too long.
-
-
-HEADER = "Content-Disposition"
-NAME_BYTES_MAX = 120
-"""Bytes of a name in UTF-8: with what a folder puts around it, it stays a file's name anywhere."""
-
-_HEADER_MAX = 4096
-_PARAMETER = re.compile(r';\s*([A-Za-z0-9*_-]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;"]*)')
-# What separates folders or streams, names patterns, or has a meaning in a shell.
-_RESERVED = re.compile(r'[<>:"/\\|?*`$&;!\']')
-_DEVICES = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(?:\.|\Z)", re.IGNORECASE)
-_CHARSETS = {"utf-8", "us-ascii", "iso-8859-1", "iso-8859-15", "windows-1252"}
-
-
-def safe_name(name: str) -> str:
-    """A name that can be a file's, or nothing where none is left of it."""
-    # From either kind of system, the last of a path is what it is called.
-    text = re.split(r"[/\\]", unicodedata.normalize("NFC", name))[-1]
-    # Control characters, and those that turn the direction of a line or are not seen (C*).
-    text = "".join(
-        char for char in text if unicodedata.category(char)[0] not in "CZ" or char == " "
-    )
-    text = _RESERVED.sub("_", text).strip(" .-")
-    if _DEVICES.match(text):
-        text = f"_{text}"
-    # The name cut to at most that many bytes; its suffix stays.
-    if len(text.encode()) <= NAME_BYTES_MAX:
-        return text
-    stem, dot, ending = text.rpartition(".")
-    ending = dot + ending if stem and len(ending.encode()) <= 16 else ""
-    left = (stem if ending else text).encode()[: NAME_BYTES_MAX - len(ending.encode())]
-    return left.decode(errors="ignore").rstrip(" .") + ending
-
-
-def disposition(name: str) -> tuple[tuple[str, str], ...]:
-    """The header of a part that is called so; none for a name of which nothing is left."""
-    safe = safe_name(name)
-    if not safe:
-        return ()
-    plain = safe.encode("ascii", "replace").decode().replace("?", "_")
-    value = f'attachment; filename="{plain}"'
-    if plain != safe:
-        # RFC 8187; who does not know it reads the plain one.
-        value += f"; filename*=UTF-8''{quote(safe, safe='')}"
-    return ((HEADER, value),)
-
-
-def name_in(headers: tuple[tuple[str, str], ...], media_type: str = "") -> str:
-    """What a part is called by its headers, made safe; empty: it has no name. Older senders write
-    it beside the media type."""
-    for header, value in headers:
-        if header.lower() == HEADER.lower():
-            found = safe_name(_written(_parameters(value), "filename"))
-            if found:
-                return found
-    return safe_name(_written(_parameters(media_type), "name")) if "name" in media_type else ""
-
-
-def _parameters(value: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, text in _PARAMETER.findall(value[:_HEADER_MAX]):
-        plain = re.sub(r"\\(.)", r"\1", text[1:-1]) if text[:1] == '"' else text.strip()
-        found.setdefault(name.lower(), plain)
-    return found
-
-
-def _written(parameters: dict[str, str], name: str) -> str:
-    """The name as it was meant: RFC 8187, else in pieces (RFC 2231), else as mail encodes it."""
-    if f"{name}*" in parameters:
-        return _extended(parameters[f"{name}*"])
-    if f"{name}*0*" in parameters or f"{name}*0" in parameters:
-        return _in_pieces(parameters, name)
-    plain = parameters.get(name, "")
-    if "=?" not in plain:
-        return plain
-    try:
-        return str(make_header(decode_header(plain)))
-    except (MessageError, LookupError, ValueError):
-        return plain
-
-
-def _extended(value: str, charset: str = "") -> str:
-    if not charset:
-        charset, _, rest = value.partition("'")
-        value = rest.partition("'")[2]
-    known = charset.lower() if charset.lower() in _CHARSETS else "utf-8"
-    return unquote(value, encoding=known, errors="replace")
-
-
-def _in_pieces(parameters: dict[str, str], name: str) -> str:
-    charset, text = "utf-8", ""
-    for number in range(64):
-        encoded, plain = f"{name}*{number}*", f"{name}*{number}"
-        if encoded in parameters:
-            piece = parameters[encoded]
-            if number == 0:
-                charset, _, rest = piece.partition("'")
-                piece = rest.partition("'")[2]
-            text += _extended(piece, charset or "utf-8")
-        elif plain in parameters:
-            text += parameters[plain]
-        else:
-            break
-    return text
-
+from oncewire.message.envelope import Payload, Reference
+from oncewire.message.ids import PAYLOADS_MAX
 
 _AT_ONCE = 1024 * 1024
 
@@ -134,106 +21,6 @@ _AT_ONCE = 1024 * 1024
 _MEDIA_TYPE = re.compile(
     r"[A-Za-z0-9!#$&^_.+\-]+/[A-Za-z0-9!#$&^_.+\-]+(?:[ \t]*;[^\x00-\x08\x0a-\x1f\x7f]*)?\Z"
 )
-
-
-class Compression(Struct, frozen=True, gc=False):
-    """How a payload document was compressed, and its size before (BIG-1;
-    docs/explanation/decisions.md#extensions)."""
-
-    encoding: str
-    original_size: int | None = None
-
-
-class Stretch(Struct, frozen=True, gc=False):
-    """Which bytes of a payload a part of a split document has (BIG-3;
-    docs/explanation/decisions.md#large-documents). What counts are the bytes that travel:
-    compressed ones, where the payload is; size and digest are those of the whole."""
-
-    offset: int
-    size: int
-    digest: str
-
-
-class Reference(Struct, frozen=True, gc=False):
-    """One entry of the Manifest. `href` is `cid:` for a part of this message."""
-
-    href: str
-    role: str | None = None
-    id: str | None = None
-    # (location, version) of each Schema element.
-    schemas: tuple[tuple[str, str | None], ...] = ()
-    descriptions: tuple[tuple[str, str], ...] = ()
-    compression: Compression | None = None
-    # Foreign children, as their exact bytes.
-    foreign: tuple[bytes, ...] = ()
-    stretch: Stretch | None = None
-
-    def __post_init__(self) -> None:
-        check_text(self.href, "Reference href", 1024)
-        if not self.href:
-            raise InvalidValue("a Reference has no xlink:href", remedy="name the part it refers to")
-
-    @property
-    def content_id(self) -> str | None:
-        """The Content-ID it names, without brackets; None for another kind of URI."""
-        return self.href[4:] if self.href[:4].lower() == "cid:" else None
-
-
-class Payload(Struct, frozen=True):
-    """One payload part. Its bytes are never changed, only carried.
-
-    `content_id`: its name within the message.
-    `media_type`: what it is: `application/xml`.
-    `size`, `digest`: of the decoded bytes; the digest is a SHA-256 in hex.
-    `data`: its bytes. An application always has them, and `open` reads them piece by piece;
-    inside a handler a large one lies in the store's spool under `spooled`, and only size and
-    digest are held in memory.
-    `content_encoding`, `mime_headers`: what its part says besides, kept for the reader.
-    """
-
-    content_id: str
-    media_type: str
-    size: int
-    digest: str
-    data: bytes | None = None
-    spooled: str | None = None
-    content_encoding: str | None = None
-    mime_headers: tuple[tuple[str, str], ...] = ()
-
-    def __post_init__(self) -> None:
-        check_id(self.content_id, "Content-ID")
-        check_text(self.media_type, "Content-Type of a payload", 1024)
-        if self.size < 0:
-            raise InvalidValue(
-                f"payload size {self.size} is negative", remedy="give the decoded size in bytes"
-            )
-
-    @classmethod
-    def of(cls, content_id: str, media_type: str, data: bytes, file_name: str = "") -> Payload:
-        """A payload whose bytes are at hand; `file_name` is what its receiver may call it."""
-        if not isinstance(data, bytes):
-            raise InvalidValue(
-                f"the content of payload {content_id!r} is no bytes: {repr(data)[:32]}",
-                remedy="give its bytes; a text has to be encoded first",
-            )
-        digest = hashlib.sha256(data).hexdigest()
-        headers = disposition(file_name) if file_name else ()
-        return cls(content_id, media_type, len(data), digest, data, mime_headers=headers)
-
-    @property
-    def file_name(self) -> str:
-        """What its sender calls it, safe to be a file's name; empty where it has no name. No
-        signature covers it."""
-        return name_in(self.mime_headers, self.media_type)
-
-    def open(self) -> BinaryIO:
-        """Its bytes as a file that is open for reading, from their beginning."""
-        if self.data is None:
-            raise InvalidValue(
-                f"the bytes of payload {self.content_id!r} are not at hand",
-                remedy="read them from the store's spool",
-            )
-        return io.BytesIO(self.data)
 
 
 class Content(Protocol):

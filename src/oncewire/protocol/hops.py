@@ -6,7 +6,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from oncewire.message.envelope import AckRequest, Actor, Error, Message, MessageKind, Severity
+from oncewire.message.envelope import Actor, Error, Message, MessageKind, Severity
+from oncewire.message.form import AckRequest
 from oncewire.protocol.states import Outgoing, OutgoingState
 from oncewire.protocol.synchronous import SyncPlan
 from oncewire.protocol.terms import HopMode, Terms

@@ -20,15 +20,8 @@ from oncewire.errors import (
     NotSupported,
     TimeToLiveExpired,
 )
-from oncewire.message.envelope import (
-    AckRequest,
-    Actor,
-    Error,
-    Message,
-    MessageKind,
-    ReliableMessagingMethod,
-    SequenceNumber,
-)
+from oncewire.message.envelope import Actor, Error, Message, MessageKind, SequenceNumber
+from oncewire.message.form import AckRequest, ReliableMessagingMethod
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Effect, Note, Raise

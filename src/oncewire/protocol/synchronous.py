@@ -10,7 +10,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from oncewire.errors import Inconsistent
-from oncewire.message.envelope import Error, Message, Severity, SyncReplyMode
+from oncewire.message.envelope import Error, Message, Severity
+from oncewire.message.form import SyncReplyMode
 from oncewire.message.instant import Duration
 from oncewire.protocol.terms import AckBundling, SyncBundle, SyncRetries, Terms
 

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct, ValidationError, convert, to_builtins
 
 from oncewire.errors import AgreementProblem, InvalidValue
-from oncewire.message.envelope import AckRequest, ReliableMessagingMethod, SyncReplyMode
+from oncewire.message.form import AckRequest, ReliableMessagingMethod, SyncReplyMode
 from oncewire.message.instant import DAY, Duration, seconds
 from oncewire.protocol.sequence import SLIDES_RANGE, SequenceRange, check_window
 

@@ -16,10 +16,8 @@ from oncewire.errors import EbxmlError, InvalidValue
 from oncewire.message.envelope import (
     Acknowledgment,
     AcknowledgmentType,
-    AckRequest,
     Actor,
     DeliverySemantics,
-    Dialect,
     Error,
     ErrorList,
     Header,
@@ -32,7 +30,7 @@ from oncewire.message.envelope import (
     StatusRequest,
     StatusResponse,
 )
-from oncewire.message.form import Form
+from oncewire.message.form import AckRequest, Dialect, Form
 from oncewire.message.ids import Party, PartyId, Service, is_uri
 from oncewire.message.instant import Instant
 from oncewire.wire.drafts import blocks as draft_names

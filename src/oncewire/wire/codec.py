@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import structs
 
 from oncewire.errors import EbxmlError, InvalidValue
-from oncewire.message.envelope import Acknowledgment, Actor, Dialect, Message
-from oncewire.message.form import Form, Validation
-from oncewire.message.payload import Payload, Reference
+from oncewire.message.envelope import Acknowledgment, Actor, Message, Payload, Reference
+from oncewire.message.form import Dialect, Form, Validation
 from oncewire.wire import header
 from oncewire.wire.drafts.blocks import DRAFT_TYPE, MS_VERSION, RM_VERSION
 from oncewire.wire.ebms2 import writer as ebms2

@@ -12,10 +12,9 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from oncewire.errors import EbxmlError, OtherXml, SoapFault
-from oncewire.message.envelope import Dialect, Message
-from oncewire.message.form import Form, Validation
+from oncewire.message.envelope import Message, Payload
+from oncewire.message.form import Dialect, Form, Validation
 from oncewire.message.ids import ID_LENGTH_MAX
-from oncewire.message.payload import Payload
 from oncewire.wire import schema
 from oncewire.wire.drafts import ms09x, rm078
 from oncewire.wire.drafts.blocks import DRAFT_TYPE, RM_VERSION, lower_name

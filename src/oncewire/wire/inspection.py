@@ -12,21 +12,19 @@ from oncewire.errors import EbxmlError, MimeProblem, SoapFault
 from oncewire.message.envelope import (
     ANSWERS,
     Acknowledgment,
-    AckRequest,
     Actor,
-    Dialect,
     Error,
     Header,
     Message,
     MessageKind,
     MessageStatus,
+    Reference,
     RoutingHeader,
     SequenceNumber,
 )
-from oncewire.message.form import Form, Validation
+from oncewire.message.form import AckRequest, Dialect, Form, Validation
 from oncewire.message.ids import Party
 from oncewire.message.instant import Instant, format_instant
-from oncewire.message.payload import Reference
 from oncewire.wire import answers, codec
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
 from oncewire.wire.mime.multipart import header_lines

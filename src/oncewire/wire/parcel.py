@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from oncewire.message.envelope import Dialect, Message
+from oncewire.message.envelope import Message
+from oncewire.message.form import Dialect
 
 
 class Parcel(Struct, frozen=True):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from msgspec import structs
 
 from oncewire.errors import EbxmlError, InvalidValue, MimeProblem, SoapFault
+from oncewire.message.envelope import Payload
 from oncewire.message.form import Validation
-from oncewire.message.payload import Payload
 from oncewire.wire import header
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
 from oncewire.wire.mime.multipart import (

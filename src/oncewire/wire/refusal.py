@@ -15,11 +15,11 @@ from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, OncewireErro
 from oncewire.message.envelope import (
     ANSWERS,
     DeliverySemantics,
-    Dialect,
     Message,
     MessageKind,
     RoutingHeader,
 )
+from oncewire.message.form import Dialect
 from oncewire.message.ids import Party, Service
 
 # Fault: what a received SOAP Fault says.

@@ -19,7 +19,7 @@ from typing import Any
 from lxml import etree
 
 from oncewire.errors import SoapFault
-from oncewire.message.envelope import Dialect
+from oncewire.message.form import Dialect
 from oncewire.wire.drafts.blocks import canonical_tag
 from oncewire.wire.ebms2.blocks import DS, EB, SOAP, STRUCTURE, XLINK, XML
 from oncewire.wire.xml.source import Element, children

@@ -5,8 +5,8 @@ from __future__ import annotations
 from lxml import etree
 
 from oncewire.errors import EbxmlError, SoapFault
-from oncewire.message.envelope import Dialect, Message
-from oncewire.message.form import Form, SoapActionCheck
+from oncewire.message.envelope import Message
+from oncewire.message.form import Dialect, Form, SoapActionCheck
 from oncewire.wire.ebms2.blocks import BODY, ENVELOPE, FAULT, SOAP
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.refusal import Fault, FaultDetail

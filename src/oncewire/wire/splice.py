@@ -12,15 +12,8 @@ import pyexpat
 from dataclasses import dataclass
 
 from oncewire.errors import MimeProblem, OtherXml
-from oncewire.message.envelope import (
-    AckRequest,
-    AckRequested,
-    Actor,
-    Dialect,
-    RoutingHeader,
-    SequenceNumber,
-)
-from oncewire.message.form import Extension, Form
+from oncewire.message.envelope import AckRequested, Actor, RoutingHeader, SequenceNumber
+from oncewire.message.form import AckRequest, Dialect, Extension, Form
 from oncewire.wire.drafts import ms09x, rm078
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.ebms2 import writer as ebms2_writer

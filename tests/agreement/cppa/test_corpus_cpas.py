@@ -18,7 +18,8 @@ from oncewire.agreement.agreement import (
 from oncewire.agreement.certificates import facts, fingerprint
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.errors import AgreementProblem
-from oncewire.message.envelope import Actor, MessageKind, SyncReplyMode
+from oncewire.message.envelope import Actor, MessageKind
+from oncewire.message.form import SyncReplyMode
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import parse_duration, parse_instant
 from oncewire.protocol.terms import FlowMode, OnExhausted, Scope

@@ -13,8 +13,8 @@ from oncewire.agreement.cppa.document import SIZE_MAX
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.resolve import find_binding
 from oncewire.errors import AgreementProblem
-from oncewire.message.envelope import Actor, MessageKind, ReliableMessagingMethod, SyncReplyMode
-from oncewire.message.form import EncryptionSyntax
+from oncewire.message.envelope import Actor, MessageKind
+from oncewire.message.form import EncryptionSyntax, ReliableMessagingMethod, SyncReplyMode
 from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, MINUTE, SECOND
 from oncewire.protocol.terms import ReceiptProvided, Scope

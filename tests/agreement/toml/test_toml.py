@@ -13,8 +13,7 @@ from oncewire.agreement.certificates import fingerprint, to_pem
 from oncewire.agreement.keys import KEYS
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import AgreementProblem, InvalidValue
-from oncewire.message.envelope import SyncReplyMode
-from oncewire.message.form import Extension
+from oncewire.message.form import Extension, SyncReplyMode
 from oncewire.message.ids import PartyId, Service
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, parse_instant
 from oncewire.protocol.sequence import RM_080_RANGE, SequenceRange

@@ -20,7 +20,7 @@ from oncewire.entry.party.folder import read_card
 from oncewire.entry.party.partners import PartnerOptions, add_partner, with_values
 from oncewire.entry.party.settings import Settings, load
 from oncewire.lab.demo.ways import FAIR, ChaosProxy, Weather
-from oncewire.message.payload import Payload
+from oncewire.message.envelope import Payload
 from tests.entry.served import Served, both_served
 from tests.ports import free_port
 

@@ -23,8 +23,8 @@ from oncewire.entry.control.verbs import TABLE
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import make_engine
 from oncewire.handler.actions import Submission
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
 
 SUBMISSION = Submission(
     "acme-globex",

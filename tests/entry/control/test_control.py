@@ -33,8 +33,8 @@ from oncewire.errors import (
 )
 from oncewire.handler.actions import Submission
 from oncewire.journal.outcome import Outcome
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
 from tests.entry.served import Served
 
 ORDER = Submission(

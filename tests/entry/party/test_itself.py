@@ -13,8 +13,8 @@ from oncewire.entry.party.settings import load
 from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import OncewireError
 from oncewire.handler.actions import Submission
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
 from tests.entry.served import Served
 from tests.parts import ROOT
 

@@ -23,8 +23,8 @@ from oncewire.entry.running.assemble import make_handler
 from oncewire.entry.running.transports import other_transports, reader_name
 from oncewire.errors import AgreementProblem, InvalidValue, OncewireError
 from oncewire.handler.world import RealWorld
-from oncewire.message.envelope import SyncReplyMode
-from oncewire.message.payload import Payload
+from oncewire.message.envelope import Payload
+from oncewire.message.form import SyncReplyMode
 from oncewire.protocol.states import OutgoingState
 from tests.entry.terminal import run as run_cli
 from tests.entry.terminal import run_json

@@ -26,7 +26,7 @@ from oncewire.entry.running.assemble import keys_of
 from oncewire.entry.running.transports import client_settings, http_transport, server_settings
 from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed, NotHere
 from oncewire.handler.world import RealWorld
-from oncewire.message.envelope import AckRequest
+from oncewire.message.form import AckRequest
 from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.contract import OutcomeKind
 from oncewire.transport.http.tls import ClientCertificates

@@ -24,9 +24,9 @@ from oncewire.errors import TransportProblem
 from oncewire.handler.actions import Submission
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.runtime.handler import Handler
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, SECOND, Duration, Instant
-from oncewire.message.payload import Payload
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import AttemptOutcome, Cargo, OnDelivery, OutcomeKind
 from tests.handler.network import START, TestWorld, agreement_of, agreement_text

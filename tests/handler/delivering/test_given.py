@@ -14,9 +14,8 @@ from oncewire.handler.delivering import view as accepted_module
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.encryption import body_slice, whole_parcel
 from oncewire.handler.receiving import arrive
-from oncewire.message.envelope import Message
+from oncewire.message.envelope import Message, Payload
 from oncewire.message.instant import SECOND
-from oncewire.message.payload import Payload
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import StoredIncoming, StoredParcel

@@ -17,21 +17,21 @@ from oncewire.handler.delivering import view as view_module
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.delivering.view import View, accepted, read_view, write_view
 from oncewire.message.envelope import (
-    AckRequest,
+    Compression,
     DeliverySemantics,
-    Dialect,
     Error,
     ErrorList,
     Header,
     Message,
     MessageKind,
+    Payload,
+    Reference,
     Severity,
     Split,
-    SyncReplyMode,
 )
+from oncewire.message.form import AckRequest, Dialect, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import SECOND
-from oncewire.message.payload import Compression, Payload, Reference
 from oncewire.store.records import SpoolSlice, StoredIncoming, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire.parcel import Parcel, PartPlace

@@ -24,8 +24,8 @@ from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.sending import outgoing_document
 from oncewire.handler.sending.submit import handed_in
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
 from oncewire.wire.mime.compression import compressed
 from tests.handler.network import agreement_text
 from tests.handler.running import Wire

@@ -12,9 +12,8 @@ from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import InvalidValue
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.message.envelope import Message, Split
+from oncewire.message.envelope import Message, Payload, Split
 from oncewire.message.instant import HOUR, SECOND
-from oncewire.message.payload import Payload
 from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.transition.transaction import WorkTransaction

@@ -12,9 +12,10 @@ from msgspec import structs
 
 from oncewire.errors import InvalidValue
 from oncewire.journal.check import check_journal
+from oncewire.message.envelope import Payload, Reference
 from oncewire.message.ids import Service
 from oncewire.message.instant import HOUR, MINUTE, SECOND
-from oncewire.message.payload import Attachment, Payload, Reference, naming
+from oncewire.message.payload import Attachment, naming
 from oncewire.protocol.documents import DocumentState
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec

@@ -16,10 +16,9 @@ from oncewire.handler.runtime import retention
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.history import explain
 from oncewire.journal.outcome import Outcome
-from oncewire.message.envelope import MessageStatus
+from oncewire.message.envelope import MessageStatus, Payload
 from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND
-from oncewire.message.payload import Payload
 from oncewire.protocol import documents
 from oncewire.protocol.documents import DocumentState, SplitDocument
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState

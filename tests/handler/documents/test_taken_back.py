@@ -11,18 +11,18 @@ from oncewire.errors import NotAllowed, TransientError
 from oncewire.handler.actions import Post
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.envelope import (
-    Dialect,
     Error,
     ErrorList,
     Header,
     Message,
     MessageKind,
     MessageStatus,
+    Payload,
     StatusResponse,
 )
+from oncewire.message.form import Dialect
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import MINUTE
-from oncewire.message.payload import Payload
 from oncewire.protocol.documents import SplitDocument
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec

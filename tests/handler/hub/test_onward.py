@@ -12,8 +12,8 @@ from oncewire.handler.actions import Post, PostAnswer, Source, Submission
 from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
 from oncewire.lab.simulation.options import Options
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
 from oncewire.wire import codec
 from tests.handler.network import HTTP, Network, options
 from tests.simulation.given import CPA_ID, world_of

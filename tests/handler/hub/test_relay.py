@@ -13,10 +13,9 @@ from oncewire.handler.runtime.door import Connections
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Awaited
 from oncewire.handler.sending.transmit import Transmission
-from oncewire.message.envelope import MessageKind, Severity
+from oncewire.message.envelope import MessageKind, Payload, Severity
 from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
-from oncewire.message.payload import Payload
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.synchronous import TIMEOUT_MESSAGE
 from oncewire.store.memory.store import MemoryStore

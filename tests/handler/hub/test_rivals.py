@@ -10,7 +10,6 @@ from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.handler.actions import Source
 from oncewire.message.envelope import (
     Acknowledgment,
-    Dialect,
     Error,
     ErrorList,
     Header,
@@ -19,7 +18,7 @@ from oncewire.message.envelope import (
     MessageStatus,
     StatusResponse,
 )
-from oncewire.message.form import Form
+from oncewire.message.form import Dialect, Form
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec

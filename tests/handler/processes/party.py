@@ -28,8 +28,8 @@ from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.world import RealWorld
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
 from oncewire.store.contract import Store
 from oncewire.store.postgresql.reader import PostgresReaders
 from oncewire.store.postgresql.store import PostgresStore

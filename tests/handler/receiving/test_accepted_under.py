@@ -23,10 +23,9 @@ from oncewire.handler.actions import Source, Submission
 from oncewire.handler.context import Keys
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.encryption import whole_parcel
-from oncewire.message.envelope import Message, MessageKind
+from oncewire.message.envelope import Message, MessageKind, Payload
 from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, MINUTE, SECOND, format_instant
-from oncewire.message.payload import Payload
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec

@@ -14,8 +14,8 @@ from oncewire.errors import InvalidValue
 from oncewire.handler.actions import Submission
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.encryption import whole_parcel
-from oncewire.message.envelope import Dialect, MessageKind, MessageStatus, Severity
-from oncewire.message.form import Form, UnknownCpa
+from oncewire.message.envelope import MessageKind, MessageStatus, Severity
+from oncewire.message.form import Dialect, Form, UnknownCpa
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire import codec

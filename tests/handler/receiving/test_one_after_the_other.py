@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oncewire.handler.actions import Submission
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.network import Network, TestWorld

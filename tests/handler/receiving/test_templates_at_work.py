@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from oncewire.handler.actions import Source
 from oncewire.lab.simulation.draw import draw
 from oncewire.lab.simulation.world import World
-from oncewire.message.envelope import Dialect
+from oncewire.message.form import Dialect
 from oncewire.wire import codec
 from tests.handler.network import Network
 from tests.wire import samples

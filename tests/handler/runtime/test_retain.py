@@ -18,16 +18,16 @@ from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending import seal
 from oncewire.journal.history import ladder
 from oncewire.message.envelope import (
-    Dialect,
     Header,
     Message,
     MessageKind,
     MessageStatus,
+    Payload,
     StatusRequest,
 )
+from oncewire.message.form import Dialect
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Duration
-from oncewire.message.payload import Payload
 from oncewire.protocol.notes import HoldLifted, HoldSet, Kind, Trimmed
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.contract import Store

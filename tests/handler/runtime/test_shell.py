@@ -20,8 +20,8 @@ from oncewire.handler.runtime.commit_loop import SUBMIT, TURN_COMMITS, TURN_FEW,
 from oncewire.handler.runtime.engine import Engine
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.options import Options
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
-from oncewire.message.payload import Payload
 from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.network import Network
 from tests.simulation.given import CPA_ID, world_of

@@ -7,22 +7,19 @@ from msgspec.structs import replace
 from oncewire.errors import EbxmlError
 from oncewire.message.envelope import (
     AcknowledgmentType,
-    AckRequest,
     Actor,
     DeliverySemantics,
-    Dialect,
     Error,
     ErrorClass,
     ErrorList,
     MessageKind,
     MessageStatus,
-    ReliableMessagingMethod,
     SequenceNumber,
     SequenceStatus,
     Severity,
     Split,
-    SyncReplyMode,
 )
+from oncewire.message.form import AckRequest, Dialect, ReliableMessagingMethod, SyncReplyMode
 from oncewire.message.ids import PartyId, Service
 from oncewire.message.instant import parse_instant
 from oncewire.wire import codec

@@ -7,7 +7,6 @@ from oncewire.errors import EbxmlError, InvalidValue, SoapFault
 from oncewire.message.envelope import (
     Actor,
     DeliverySemantics,
-    Dialect,
     Error,
     ErrorList,
     MessageKind,
@@ -15,7 +14,7 @@ from oncewire.message.envelope import (
     SequenceStatus,
     Severity,
 )
-from oncewire.message.form import Form
+from oncewire.message.form import Dialect, Form
 from oncewire.wire import codec
 from oncewire.wire.codec import Parcel, ReadFault
 from tests.wire import samples

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from oncewire.errors import Inconsistent, SoapFault
-from oncewire.message.envelope import Dialect, MessageKind
-from oncewire.message.form import Form
+from oncewire.message.envelope import MessageKind
+from oncewire.message.form import Dialect, Form
 from oncewire.wire import answers, codec, inspection, soap
 from oncewire.wire.codec import Parcel, ReadFault
 from oncewire.wire.inspection import Capture, CaptureKind, open_capture

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oncewire.errors import EbxmlError, MimeProblem
-from oncewire.message.envelope import Dialect
+from oncewire.message.form import Dialect
 from oncewire.wire import codec
 from oncewire.wire.codec import Parcel, Reader, ReadFault
 from oncewire.wire.limits import DEFAULT_LIMITS

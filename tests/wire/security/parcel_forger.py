@@ -14,10 +14,9 @@ from functools import cache
 from cryptography.hazmat.primitives import serialization
 from msgspec.structs import replace
 
-from oncewire.message.envelope import Dialect
-from oncewire.message.form import Form
+from oncewire.message.envelope import Payload
+from oncewire.message.form import Dialect, Form
 from oncewire.message.ids import Party, PartyId
-from oncewire.message.payload import Payload
 from oncewire.wire import codec
 from oncewire.wire.codec import Signer
 from oncewire.wire.parcel import Parcel

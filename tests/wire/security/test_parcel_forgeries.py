@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.errors import OncewireError
-from oncewire.message.envelope import Dialect, Message
+from oncewire.message.envelope import Message
+from oncewire.message.form import Dialect
 from oncewire.wire import codec
 from oncewire.wire.codec import read_verified
 from oncewire.wire.parcel import Parcel

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from oncewire.message.envelope import Actor, Dialect, Message
-from oncewire.message.payload import Payload
+from oncewire.message.envelope import Actor, Message, Payload
+from oncewire.message.form import Dialect
 from oncewire.wire import answers, codec, splice
 from oncewire.wire.codec import Parcel, Reader, read_verified
 from oncewire.wire.security import signature

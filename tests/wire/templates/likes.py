@@ -7,15 +7,8 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from oncewire.errors import EbxmlError
-from oncewire.message.envelope import (
-    Acknowledgment,
-    AckRequested,
-    Actor,
-    Dialect,
-    Message,
-    RoutingHeader,
-)
-from oncewire.message.form import Validation
+from oncewire.message.envelope import Acknowledgment, AckRequested, Actor, Message, RoutingHeader
+from oncewire.message.form import Dialect, Validation
 from oncewire.wire import answers, codec, header
 from oncewire.wire.header import HeaderReading
 from oncewire.wire.limits import DEFAULT_LIMITS

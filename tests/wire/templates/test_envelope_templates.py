@@ -5,8 +5,8 @@ import base64
 import pytest
 from msgspec.structs import replace
 
-from oncewire.message.envelope import Dialect, SequenceNumber, SequenceStatus
-from oncewire.message.form import Validation
+from oncewire.message.envelope import SequenceNumber, SequenceStatus
+from oncewire.message.form import Dialect, Validation
 from oncewire.wire import codec
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.parcel import Received

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from oncewire.errors import SecurityFailure
-from oncewire.message.envelope import Dialect, Message
+from oncewire.message.envelope import Message
+from oncewire.message.form import Dialect
 from oncewire.wire import codec
 from oncewire.wire.inspection import CaptureKind, open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS

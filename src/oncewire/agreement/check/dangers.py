@@ -23,8 +23,8 @@ from oncewire.agreement.check.exposure import (
     unprotected_ways,
 )
 from oncewire.agreement.check.finding import Danger, Severity
-from oncewire.message.envelope import AckRequest, Actor, SyncReplyMode
-from oncewire.message.form import Extension, PartsForm
+from oncewire.message.envelope import Actor
+from oncewire.message.form import AckRequest, Extension, PartsForm, SyncReplyMode
 from oncewire.message.ids import is_uri
 from oncewire.message.instant import Duration, Instant, format_duration, format_instant
 from oncewire.protocol.terms import (

@@ -10,7 +10,7 @@ from oncewire.agreement.agreement import TRANSPORTS, ActionBinding, Agreement, D
 from oncewire.agreement.certificates import facts
 from oncewire.agreement.check.finding import Danger, Severity
 from oncewire.errors import AgreementProblem
-from oncewire.message.envelope import AckRequest
+from oncewire.message.form import AckRequest
 from oncewire.message.instant import DAY, Duration, Instant, format_instant
 
 EXPIRING_SOON: Duration = 30 * DAY

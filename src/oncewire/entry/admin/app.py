@@ -65,7 +65,8 @@ from oncewire.errors import (
     TransportProblem,
 )
 from oncewire.handler.world import RealWorld
-from oncewire.message.payload import Payload, disposition
+from oncewire.message.envelope import Payload
+from oncewire.message.file_name import disposition
 from oncewire.pipeline.lake.summary import read_summary
 
 if TYPE_CHECKING:

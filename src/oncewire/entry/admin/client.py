@@ -43,9 +43,10 @@ from oncewire.entry.messages.submitting import AS_AGREED, SendOptions, lifetime_
 from oncewire.entry.running.open_party import PartyFace
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
 from oncewire.handler.actions import Accepted, Notice, Submission
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import check_text
 from oncewire.message.instant import format_duration
-from oncewire.message.payload import Content, Payload, as_file
+from oncewire.message.payload import Content, as_file
 
 R = TypeVar("R")
 

@@ -37,7 +37,7 @@ from oncewire.entry.party.partners import (
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError
 from oncewire.handler.world import RealWorld
-from oncewire.message.payload import disposition
+from oncewire.message.file_name import disposition
 
 logger = logging.getLogger("oncewire.admin")
 

@@ -24,8 +24,9 @@ from oncewire.entry.admin.problems import Refused
 from oncewire.entry.messages.documents import open_payload
 from oncewire.errors import InvalidValue, StoreFull
 from oncewire.handler.spool_reading import SPOOL_ABOVE
+from oncewire.message.envelope import Payload
+from oncewire.message.file_name import disposition, safe_name
 from oncewire.message.ids import PAYLOADS_MAX
-from oncewire.message.payload import Payload, disposition, safe_name
 
 if TYPE_CHECKING:
     from multidict import CIMultiDictProxy

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
     from oncewire.entry.party.settings import Settings
     from oncewire.journal.row import Row
+    from oncewire.message.envelope import Payload
     from oncewire.message.instant import Instant
-    from oncewire.message.payload import Payload
 
 LIVE_EVERY = 5.0
 """Seconds after which a page looks again even if nothing was added to the journal."""

@@ -29,7 +29,7 @@ from oncewire.entry.delivery.received_message import (
 from oncewire.entry.files import UNFINISHED, clear_folder, make_folder, placed
 from oncewire.handler.actions import Notice
 from oncewire.handler.delivering.deliver import GivenMessage
-from oncewire.message.payload import Payload
+from oncewire.message.envelope import Payload
 from oncewire.store.spool import WriteThrough
 
 PIECE = 1024 * 1024

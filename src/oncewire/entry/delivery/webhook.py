@@ -34,8 +34,9 @@ from oncewire.errors import InvalidValue, TransportProblem
 from oncewire.handler.actions import Notice
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.world import RealWorld
+from oncewire.message.envelope import Payload
 from oncewire.message.instant import SECOND
-from oncewire.message.payload import DistantPayload, Payload
+from oncewire.message.payload import DistantPayload
 
 if TYPE_CHECKING:
     import aiohttp

@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.spool_reading import SPOOL_ABOVE
-from oncewire.message.payload import Content, DistantPayload, Payload, as_file, disposition
+from oncewire.message.envelope import Payload
+from oncewire.message.file_name import disposition
+from oncewire.message.payload import Content, DistantPayload, as_file
 
 Document: TypeAlias = bytes | Path | BinaryIO | Payload
 """Bytes; a file's path; a file that is open for reading bytes; or a payload, as `Payload.of` makes

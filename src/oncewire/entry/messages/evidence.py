@@ -20,10 +20,9 @@ from oncewire.entry.messages.submitting import as_file
 from oncewire.errors import EbxmlError, NotAllowed, SecurityFailure, StoreDamaged
 from oncewire.handler.content_digest import is_intact
 from oncewire.handler.encryption import is_closed
-from oncewire.message.envelope import Acknowledgment
+from oncewire.message.envelope import Acknowledgment, Payload
 from oncewire.message.form import Validation
 from oncewire.message.instant import Instant, format_instant
-from oncewire.message.payload import Payload
 from oncewire.wire import codec, header
 from oncewire.wire.limits import DEFAULT_LIMITS
 from oncewire.wire.parcel import Parcel, Received

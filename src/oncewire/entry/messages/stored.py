@@ -33,9 +33,10 @@ from oncewire.handler.sending.answer import is_bundle
 from oncewire.handler.sending.outgoing_document import OutgoingDocument, is_whole
 from oncewire.journal import trace
 from oncewire.journal.history import explain
-from oncewire.message.envelope import MessageKind
+from oncewire.message.envelope import MessageKind, Payload
+from oncewire.message.file_name import name_in
 from oncewire.message.instant import Instant, format_instant
-from oncewire.message.payload import DistantPayload, Payload, as_file, distant, name_in
+from oncewire.message.payload import DistantPayload, as_file, distant
 from oncewire.protocol import notes
 from oncewire.protocol.documents import SplitDocument, part_id
 from oncewire.store.bucket_spool import Bucket, bring

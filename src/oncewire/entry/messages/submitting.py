@@ -19,28 +19,26 @@ from oncewire.errors import InvalidValue, NotHere
 from oncewire.handler.actions import Submission
 from oncewire.handler.sending.submit import check_sizes, route_to_send
 from oncewire.message.envelope import (
-    AckRequest,
     AckRequested,
     Actor,
     DeliverySemantics,
-    Dialect,
     Header,
     Message,
     MessageKind,
+    Payload,
     RoutingHeader,
     SequenceNumber,
 )
-from oncewire.message.form import Form
+from oncewire.message.form import AckRequest, Dialect, Form
 from oncewire.message.ids import Party, PartyId, Service, is_uri
 from oncewire.message.instant import Duration, Instant, parse_duration
-from oncewire.message.payload import Payload
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import Agreement
     from oncewire.entry.party.keys import KeyFiles
-    from oncewire.message.payload import Payload
+    from oncewire.message.envelope import Payload
 
 
 CONVERSATION_MAX = 255

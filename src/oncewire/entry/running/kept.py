@@ -14,7 +14,8 @@ from oncewire.handler.delivering.view import read_view
 from oncewire.handler.receiving.joining import CONTENT_TYPE as JOINED
 from oncewire.handler.receiving.joining import PartRead, reference_of
 from oncewire.handler.sending.outgoing_document import has_parts, is_whole
-from oncewire.message.payload import DistantPayload, Payload
+from oncewire.message.envelope import Payload
+from oncewire.message.payload import DistantPayload
 from oncewire.pipeline.reports.documents import Asked, Kept
 from oncewire.pipeline.tasks import sentence
 from oncewire.protocol.documents import DocumentState

@@ -24,9 +24,9 @@ from oncewire.handler.delivering.view import accepted, as_agreed
 from oncewire.handler.perform import journal_received, resolve_incidents, withhold
 from oncewire.handler.spool_reading import SPOOL_ABOVE, NotProved
 from oncewire.journal.identity import identity_digest
-from oncewire.message.envelope import Error, Header
+from oncewire.message.envelope import Error, Header, Payload, Reference
 from oncewire.message.instant import SECOND, Duration, Instant
-from oncewire.message.payload import DistantPayload, Payload, Reference
+from oncewire.message.payload import DistantPayload
 from oncewire.protocol.documents import DocumentState
 from oncewire.protocol.notes import Confirmed, HandedOver, Resolve
 from oncewire.protocol.states import IncomingState

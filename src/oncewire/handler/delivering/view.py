@@ -35,29 +35,22 @@ from oncewire.handler.route import agreement_for
 from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import (
-    AckRequest,
+    Compression,
     DeliverySemantics,
-    Dialect,
     Error,
     ErrorList,
     Header,
     Message,
     MessageKind,
-    Severity,
-    Split,
-    SyncReplyMode,
-)
-from oncewire.message.form import Security
-from oncewire.message.ids import Party, PartyId, Service
-from oncewire.message.payload import (
-    Compression,
-    Content,
     Payload,
     Reference,
+    Severity,
+    Split,
     Stretch,
-    as_file,
-    distant,
 )
+from oncewire.message.form import AckRequest, Dialect, Security, SyncReplyMode
+from oncewire.message.ids import Party, PartyId, Service
+from oncewire.message.payload import Content, as_file, distant
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.wire import codec

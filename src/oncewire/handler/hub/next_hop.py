@@ -40,7 +40,8 @@ from oncewire.handler.sending.seal import (
     store_outgoing,
     unpack_draft,
 )
-from oncewire.message.envelope import Actor, Message, SyncReplyMode
+from oncewire.message.envelope import Actor, Message
+from oncewire.message.form import SyncReplyMode
 from oncewire.protocol.hops import owes_failure_notice
 from oncewire.protocol.notes import (
     Abandoned,

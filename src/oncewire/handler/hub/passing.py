@@ -46,16 +46,8 @@ from oncewire.handler.sending.answer import (
     write_answer,
 )
 from oncewire.handler.sending.seal import onward_parcel, sealed, stored_parcel
-from oncewire.message.envelope import (
-    AckRequest,
-    Actor,
-    Error,
-    Message,
-    MessageKind,
-    RoutingHeader,
-    Severity,
-    SyncReplyMode,
-)
+from oncewire.message.envelope import Actor, Error, Message, MessageKind, RoutingHeader, Severity
+from oncewire.message.form import AckRequest, SyncReplyMode
 from oncewire.message.ids import Party
 from oncewire.message.instant import SECOND
 from oncewire.protocol.hops import HopDuty, answer_previous, awaits_onward, hop_duty

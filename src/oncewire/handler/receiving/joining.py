@@ -41,9 +41,9 @@ from oncewire.handler.sending.answer import answer_error, post_signal
 from oncewire.handler.sending.parts import RANGE, WHOLE_DIGEST
 from oncewire.handler.sending.respond import Request
 from oncewire.journal.identity import document_digest, identity_digest
-from oncewire.message.envelope import Error, Message
+from oncewire.message.envelope import Error, Message, Payload, Reference, Stretch
 from oncewire.message.instant import SECOND, Instant
-from oncewire.message.payload import Payload, Reference, Stretch, attachment_in, message_named
+from oncewire.message.payload import attachment_in, message_named
 from oncewire.protocol import notes
 from oncewire.protocol.documents import DocumentState, SplitDocument
 from oncewire.protocol.notes import Note

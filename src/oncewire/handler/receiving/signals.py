@@ -30,7 +30,6 @@ from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import (
     PROBE_MARK,
     Acknowledgment,
-    AckRequest,
     Actor,
     Error,
     ErrorClass,
@@ -40,6 +39,7 @@ from oncewire.message.envelope import (
     Severity,
     is_trial,
 )
+from oncewire.message.form import AckRequest
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Note
 from oncewire.protocol.sender import (

@@ -18,8 +18,8 @@ from oncewire.errors import InvalidValue, OncewireError
 from oncewire.handler.actions import Submission
 from oncewire.handler.context import Trial
 from oncewire.handler.sending.submit import agreement_called, send_copy
-from oncewire.message.envelope import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE, AckRequest
-from oncewire.message.payload import Payload
+from oncewire.message.envelope import TRIAL_ACTION, TRIAL_MARK, TRIAL_SERVICE, Payload
+from oncewire.message.form import AckRequest
 from oncewire.protocol.states import OutgoingState
 from oncewire.protocol.synchronous import awaits_response
 

@@ -25,16 +25,8 @@ from oncewire.handler.perform import HANDLER, open_incident
 from oncewire.handler.route import Route, as_of_today, envelope_for, peer_label, route_under
 from oncewire.handler.sending.seal import seal, stored_parcel
 from oncewire.handler.spool_reading import RefusedByTerms
-from oncewire.message.envelope import (
-    ANSWERS,
-    AckRequest,
-    Actor,
-    Error,
-    ErrorList,
-    Message,
-    MessageKind,
-)
-from oncewire.message.form import Form
+from oncewire.message.envelope import ANSWERS, Actor, Error, ErrorList, Message, MessageKind
+from oncewire.message.form import AckRequest, Form
 from oncewire.message.instant import Duration
 from oncewire.protocol.notes import TEXT_MAX, AckSent, Ignored, Note, Raise, Refused, WarningSent
 from oncewire.protocol.receiver import AckOwed

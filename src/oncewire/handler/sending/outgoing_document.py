@@ -21,9 +21,9 @@ from oncewire.handler.perform import first_attempt, journal_submitted, perform, 
 from oncewire.handler.route import FRAGMENT_ENCODING, Bounds, Route, addresses_for, check_to_send
 from oncewire.handler.sending.seal import draft_of, route_of, seal, unpack_draft
 from oncewire.journal.identity import document_digest
-from oncewire.message.envelope import Message
+from oncewire.message.envelope import Message, Payload, Reference
 from oncewire.message.form import Extension, PartsForm
-from oncewire.message.payload import Attachment, Payload, Reference, naming
+from oncewire.message.payload import Attachment, naming
 from oncewire.protocol.documents import (
     DocumentState,
     SplitDocument,

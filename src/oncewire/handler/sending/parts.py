@@ -30,8 +30,7 @@ from oncewire.handler.sending.outgoing_document import (
 )
 from oncewire.handler.sending.seal import route_of, sealed, sequence_of, unpack_draft, written
 from oncewire.journal.identity import identity_digest
-from oncewire.message.envelope import Message, Split
-from oncewire.message.payload import Compression, Payload, Reference, Stretch
+from oncewire.message.envelope import Compression, Message, Payload, Reference, Split, Stretch
 from oncewire.protocol.documents import (
     DocumentState,
     Part,

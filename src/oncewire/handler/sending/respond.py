@@ -38,7 +38,8 @@ from oncewire.handler.sending.answer import (
 )
 from oncewire.handler.sending.seal import sealed
 from oncewire.handler.sending.submit import agreement_called, submit
-from oncewire.message.envelope import Acknowledgment, Error, Message, MessageKind, SyncReplyMode
+from oncewire.message.envelope import Acknowledgment, Error, Message, MessageKind
+from oncewire.message.form import SyncReplyMode
 from oncewire.protocol.notes import Raise
 from oncewire.protocol.receiver import AckOwed, ack_owed, ride_patience
 from oncewire.protocol.states import IncomingState, OutgoingState

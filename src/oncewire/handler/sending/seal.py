@@ -41,8 +41,8 @@ from oncewire.handler.route import (
     with_number,
 )
 from oncewire.handler.spool_reading import SPOOL_ABOVE
-from oncewire.message.envelope import AckRequest, Message, SequenceNumber
-from oncewire.message.form import Form
+from oncewire.message.envelope import Message, SequenceNumber
+from oncewire.message.form import AckRequest, Form
 from oncewire.message.instant import Instant
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.states import Outgoing

@@ -36,7 +36,6 @@ from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import (
     TRIAL_SERVICE,
     Acknowledgment,
-    AckRequest,
     AckRequested,
     Actor,
     DeliverySemantics,
@@ -45,11 +44,13 @@ from oncewire.message.envelope import (
     Header,
     Message,
     MessageKind,
-    SyncReplyMode,
+    Payload,
+    Reference,
     is_trial,
 )
+from oncewire.message.form import AckRequest, SyncReplyMode
 from oncewire.message.instant import SECOND, Duration, Instant, format_instant
-from oncewire.message.payload import DistantPayload, Payload, Reference
+from oncewire.message.payload import DistantPayload
 from oncewire.protocol.terms import OnExhausted
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing

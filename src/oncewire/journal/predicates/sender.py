@@ -36,7 +36,7 @@ from oncewire.journal.trace import (
     WARNED,
     Trace,
 )
-from oncewire.message.envelope import AckRequest
+from oncewire.message.form import AckRequest
 from oncewire.message.instant import Instant
 from oncewire.protocol import notes
 from oncewire.protocol.terms import RetryCount, Terms

@@ -17,17 +17,16 @@ from oncewire.lab.bench.child import by_turns
 from oncewire.lab.bench.figures import Figure, Outcome, Plan
 from oncewire.message.envelope import (
     DeliverySemantics,
-    Dialect,
     Header,
     Message,
     MessageKind,
+    Payload,
     RoutingHeader,
     SequenceNumber,
 )
-from oncewire.message.form import Form, Validation
+from oncewire.message.form import Dialect, Form, Validation
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import DAY, parse_instant
-from oncewire.message.payload import Payload
 from oncewire.wire import answers, codec, header, limits, schema, splice
 from oncewire.wire.codec import Reader
 from oncewire.wire.splice import envelope_in

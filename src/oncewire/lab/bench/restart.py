@@ -19,7 +19,7 @@ from oncewire.errors import TransportProblem
 from oncewire.lab.bench.child import Child
 from oncewire.lab.bench.exchange import RECEIVER, SENDER, SIDE, make_pair
 from oncewire.lab.bench.figures import Configuration, Figure, Outcome, Plan
-from oncewire.message.payload import Payload
+from oncewire.message.envelope import Payload
 
 GROUP = 512
 PATIENCE = 300.0

@@ -22,8 +22,7 @@ from oncewire.handler.world import RealWorld
 from oncewire.lab.bench.child import Works, by_turns
 from oncewire.lab.bench.codec import order
 from oncewire.lab.bench.figures import Figure, Outcome, Plan
-from oncewire.message.envelope import Dialect
-from oncewire.message.form import Form
+from oncewire.message.form import Dialect, Form
 from oncewire.wire import codec
 from oncewire.wire.security import algorithms, signature
 from oncewire.wire.security.certificates import Trust

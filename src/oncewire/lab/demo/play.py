@@ -41,9 +41,9 @@ from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
 from oncewire.lab.demo.stores import DemoStores
 from oncewire.lab.demo.ways import FAIR, STORM, ChaosProxy, Weather, free_port, way_called
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
 from oncewire.message.kinds import quoted
-from oncewire.message.payload import Payload
 from oncewire.protocol.notes import Kind
 
 if TYPE_CHECKING:

@@ -31,15 +31,14 @@ from oncewire.lab.sample_year.world import KEYS, Draft, RowWriter
 from oncewire.message.envelope import (
     AckRequested,
     DeliverySemantics,
-    Dialect,
     Header,
     Message,
     MessageKind,
+    Payload,
 )
-from oncewire.message.form import Form
+from oncewire.message.form import Dialect, Form
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import DAY
-from oncewire.message.payload import Payload
 from oncewire.pipeline.lake.columns import JOURNAL, arrow, nullable
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.tables import batch_of, rows_of_batch

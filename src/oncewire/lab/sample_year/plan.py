@@ -15,7 +15,7 @@ from typing import Any
 
 from oncewire.errors import InvalidValue, OncewireError
 from oncewire.lab.sample_year.world import Force, Handler, Stream
-from oncewire.message.envelope import AckRequest
+from oncewire.message.form import AckRequest
 from oncewire.message.instant import (
     DAY,
     HOUR,

@@ -24,7 +24,8 @@ from oncewire.lab.sample_year.world import (
     World,
     other_digest,
 )
-from oncewire.message.envelope import AckRequest, Error, SequenceNumber, Severity
+from oncewire.message.envelope import Error, SequenceNumber, Severity
+from oncewire.message.form import AckRequest
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Instant
 from oncewire.protocol import notes
 from oncewire.protocol.notes import (

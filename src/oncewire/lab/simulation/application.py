@@ -16,9 +16,9 @@ from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.runtime.offers import REFUSALS_MAX
 from oncewire.lab.simulation.papers import SERVICE, cpa_id_of
 from oncewire.lab.simulation.plan import BUYER, Ending, Mood, Order, Reply, Whim
+from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
 from oncewire.message.instant import MILLISECOND, SECOND, Duration
-from oncewire.message.payload import Payload
 from oncewire.protocol.states import ENDLESS
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from oncewire.agreement.check.finding import Severity
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import AgreementProblem
 from oncewire.lab.simulation.plan import BUYER, THIRD, Said, Setting, certificate_pem
-from oncewire.message.envelope import AckRequest, Actor, Dialect, SyncReplyMode
-from oncewire.message.form import Extension
+from oncewire.message.envelope import Actor
+from oncewire.message.form import AckRequest, Dialect, Extension, SyncReplyMode
 from oncewire.message.instant import MINUTE, Instant, format_instant
 from oncewire.protocol.terms import (
     AckBundling,

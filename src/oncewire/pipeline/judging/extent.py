@@ -347,6 +347,7 @@ def _order(way: Way) -> tuple[str, ...]:
 
 OUTSIDE = (
     "oncewire.message.envelope",
+    "oncewire.message.form",
     "oncewire.message.instant",
     "oncewire.protocol.notes",
     "oncewire.protocol.sequence",

@@ -13,17 +13,15 @@ from oncewire.message.envelope import (
     CODE_CONTEXT,
     Acknowledgment,
     AcknowledgmentType,
-    AckRequest,
     Actor,
     DeliverySemantics,
-    Dialect,
     Error,
     ErrorList,
     Header,
     Message,
     MessageKind,
     MessageStatus,
-    ReliableMessagingMethod,
+    Reference,
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
@@ -32,10 +30,9 @@ from oncewire.message.envelope import (
     Split,
     StatusRequest,
     StatusResponse,
-    SyncReplyMode,
 )
+from oncewire.message.form import AckRequest, Dialect, ReliableMessagingMethod, SyncReplyMode
 from oncewire.message.ids import Party, PartyId
-from oncewire.message.payload import Reference
 from oncewire.wire.xml.source import (
     WHITESPACE,
     Element,

@@ -7,20 +7,16 @@ from oncewire.errors import InvalidValue
 from oncewire.message.envelope import (
     Acknowledgment,
     AcknowledgmentType,
-    AckRequest,
     Actor,
-    Dialect,
     Header,
     Message,
     MessageKind,
-    ReliableMessagingMethod,
+    Payload,
     RoutingHeader,
     SequenceStatus,
-    SyncReplyMode,
 )
-from oncewire.message.form import Form
+from oncewire.message.form import AckRequest, Dialect, Form, ReliableMessagingMethod, SyncReplyMode
 from oncewire.message.ids import Party, Service, is_uri
-from oncewire.message.payload import Payload
 from oncewire.wire.drafts import blocks as n
 from oncewire.wire.drafts import blocks as pieces
 from oncewire.wire.drafts.blocks import DraftElement

@@ -14,18 +14,16 @@ from collections.abc import Callable
 
 from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, OtherXml, ValueNotRecognized
 from oncewire.message.envelope import (
-    AckRequest,
     DeliverySemantics,
-    Dialect,
     Header,
     Message,
     MessageKind,
+    Payload,
     Split,
-    SyncReplyMode,
 )
+from oncewire.message.form import AckRequest, Dialect, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, Service, check_id, is_uri
 from oncewire.message.instant import Instant
-from oncewire.message.payload import Payload
 from oncewire.wire.drafts import blocks
 from oncewire.wire.drafts import blocks as n
 from oncewire.wire.drafts.blocks import DraftElement

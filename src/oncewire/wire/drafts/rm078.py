@@ -6,15 +6,13 @@ from __future__ import annotations
 from oncewire.errors import InvalidValue
 from oncewire.message.envelope import (
     DeliverySemantics,
-    Dialect,
     Message,
     MessageKind,
+    Payload,
     RoutingHeader,
-    SyncReplyMode,
 )
-from oncewire.message.form import Form
+from oncewire.message.form import Dialect, Form, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, Service, is_uri
-from oncewire.message.payload import Payload
 from oncewire.wire.drafts import blocks as n
 from oncewire.wire.drafts import blocks as pieces
 from oncewire.wire.drafts.blocks import DraftElement

@@ -13,14 +13,16 @@ from oncewire.errors import Inconsistent, InvalidValue, SoapFault
 from oncewire.message.envelope import (
     AckRequested,
     Actor,
+    Compression,
     MessageKind,
+    Reference,
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
     SignedDigest,
+    Stretch,
 )
 from oncewire.message.instant import Instant
-from oncewire.message.payload import Compression, Reference, Stretch
 from oncewire.wire.xml.source import (
     WHITESPACE,
     Element,

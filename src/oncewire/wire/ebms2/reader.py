@@ -11,17 +11,18 @@ from oncewire.errors import EbxmlError, Inconsistent, SoapFault
 from oncewire.message.envelope import (
     Acknowledgment,
     AckRequested,
-    Dialect,
     ErrorList,
     Message,
     MessageKind,
+    Payload,
+    Reference,
     RoutingHeader,
     SequenceNumber,
     StatusRequest,
     StatusResponse,
 )
+from oncewire.message.form import Dialect
 from oncewire.message.ids import Party
-from oncewire.message.payload import Payload, Reference
 from oncewire.wire.ebms2 import blocks
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.ebms2 import header as signals

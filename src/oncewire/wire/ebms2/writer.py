@@ -18,7 +18,6 @@ from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, TransientErr
 from oncewire.message.envelope import (
     CODE_CONTEXT,
     Acknowledgment,
-    AckRequest,
     AckRequested,
     Actor,
     DeliverySemantics,
@@ -27,16 +26,16 @@ from oncewire.message.envelope import (
     Header,
     Message,
     MessageKind,
+    Reference,
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
     Severity,
     SignedDigest,
-    SyncReplyMode,
+    Stretch,
 )
-from oncewire.message.form import Extension, Form
+from oncewire.message.form import AckRequest, Extension, Form, SyncReplyMode
 from oncewire.message.ids import Party, is_uri
-from oncewire.message.payload import Reference, Stretch
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.xml.source import (
     attribute,

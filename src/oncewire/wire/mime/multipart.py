@@ -17,9 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.errors import InvalidValue, MimeProblem
-from oncewire.message.envelope import Message
+from oncewire.message.envelope import Message, Payload
 from oncewire.message.ids import check_id
-from oncewire.message.payload import Payload
 from oncewire.wire.parcel import Parcel
 
 # MIME headers: a block of lines to names and values, and a Content-Type to its parameters.

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.padding import PKCS7
 from cryptography.hazmat.primitives.serialization import Encoding, pkcs7
 
 from oncewire.errors import MimeProblem, SecurityFailure
-from oncewire.message.payload import disposition, name_in
+from oncewire.message.file_name import disposition, name_in
 from oncewire.wire.mime.multipart import decoded, header_lines, parameters
 
 # BER: the values of a CMS structure, one after the other.

@@ -22,10 +22,9 @@ from lxml import etree
 from msgspec import structs
 
 from oncewire.errors import EbxmlError, InvalidValue, SecurityFailure
-from oncewire.message.envelope import Message, SequenceStatus
+from oncewire.message.envelope import Message, Payload, SequenceStatus
 from oncewire.message.form import Validation
 from oncewire.message.ids import ID_LENGTH_MAX
-from oncewire.message.payload import Payload
 from oncewire.wire import header
 from oncewire.wire.ebms2 import writer as ebms2_rules
 from oncewire.wire.header import HeaderReading
