@@ -12,7 +12,8 @@ from oncewire.errors import InvalidValue
 from oncewire.handler.actions import LIFETIME_MAX, Submission
 from oncewire.handler.sending import submit
 from oncewire.message.envelope import Payload
-from oncewire.message.ids import PAYLOADS_MAX, Service
+from oncewire.message.form import PAYLOADS_MAX
+from oncewire.message.ids import Service
 from tests.handler.network import Network
 
 GOOD: dict[str, Any] = {

@@ -5,15 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncewire.errors import InvalidValue
-from oncewire.message.ids import (
-    ID_LENGTH_MAX,
-    Party,
-    PartyId,
-    Service,
-    check_id,
-    check_text,
-    is_uri,
-)
+from oncewire.message.form import ID_LENGTH_MAX
+from oncewire.message.ids import Party, PartyId, Service, check_id, check_text, is_uri
 
 
 @pytest.mark.requirement("RM-10")

@@ -1,4 +1,4 @@
-"""The form two parties agreed their messages take on the wire, and what else they may agree of them.
+"""The form two parties agreed their messages take on the wire, the words of that, and bounds.
 
 `agreement/` fills these values, and `wire/` and `protocol/` obey them. They live here because none
 of these packages may import another, and all speak of messages.
@@ -9,6 +9,14 @@ from __future__ import annotations
 from enum import StrEnum
 
 from msgspec import Struct
+
+# Bounds of every message, whatever was agreed.
+
+ID_LENGTH_MAX = 255
+"""Longer ids are refused: they serve no one and flood logs and indexes."""
+
+PAYLOADS_MAX = 100
+"""Payloads of one message, at most: what is sent has no more, and what is read may have as many."""
 
 
 class Dialect(StrEnum):

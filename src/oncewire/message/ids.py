@@ -13,9 +13,7 @@ from typing import Self
 from msgspec import Struct
 
 from oncewire.errors import InvalidValue
-
-ID_LENGTH_MAX = 255
-"""Longer ids are refused: they serve no one and flood logs and indexes."""
+from oncewire.message.form import ID_LENGTH_MAX
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 # RFC 3986's scheme followed by something; enough to tell a URI from a bare word.
@@ -147,7 +145,3 @@ class Party(Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         return str(self.ids[0])
-
-
-PAYLOADS_MAX = 100
-"""Payloads of one message, at most: what is sent has no more, and what is read may have as many."""

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from oncewire.errors import InvalidValue, StoreDamaged
 from oncewire.message.envelope import Payload, Reference
-from oncewire.message.ids import PAYLOADS_MAX
+from oncewire.message.form import PAYLOADS_MAX
 
 _AT_ONCE = 1024 * 1024
 

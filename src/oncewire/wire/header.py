@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from oncewire.errors import EbxmlError, OtherXml, SoapFault
 from oncewire.message.envelope import Message, Payload
-from oncewire.message.form import Dialect, Form, Validation
-from oncewire.message.ids import ID_LENGTH_MAX
+from oncewire.message.form import ID_LENGTH_MAX, Dialect, Form, Validation
 from oncewire.wire import schema
 from oncewire.wire.drafts import ms09x, rm078
 from oncewire.wire.drafts.blocks import DRAFT_TYPE, RM_VERSION, lower_name

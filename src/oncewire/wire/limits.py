@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oncewire.errors import EbxmlError, MimeProblem, OtherXml
-from oncewire.message.ids import ID_LENGTH_MAX, PAYLOADS_MAX
+from oncewire.message.form import ID_LENGTH_MAX, PAYLOADS_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from oncewire.errors import InvalidValue, StoreFull
 from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.message.envelope import Payload
 from oncewire.message.file_name import disposition, safe_name
-from oncewire.message.ids import PAYLOADS_MAX
+from oncewire.message.form import PAYLOADS_MAX
 
 if TYPE_CHECKING:
     from multidict import CIMultiDictProxy

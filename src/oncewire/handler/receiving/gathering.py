@@ -24,8 +24,7 @@ from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import journal_received
 from oncewire.handler.route import Bounds
 from oncewire.message.envelope import Header, Message, Split, is_trial
-from oncewire.message.form import Form
-from oncewire.message.ids import ID_LENGTH_MAX
+from oncewire.message.form import ID_LENGTH_MAX, Form
 from oncewire.message.instant import Instant
 from oncewire.message.payload import attachment_in, message_named
 from oncewire.protocol.documents import UNFINISHED, DocumentState, SplitDocument, check_part

@@ -23,8 +23,7 @@ from msgspec import structs
 
 from oncewire.errors import EbxmlError, InvalidValue, SecurityFailure
 from oncewire.message.envelope import Message, Payload, SequenceStatus
-from oncewire.message.form import Validation
-from oncewire.message.ids import ID_LENGTH_MAX
+from oncewire.message.form import ID_LENGTH_MAX, Validation
 from oncewire.wire import header
 from oncewire.wire.ebms2 import writer as ebms2_rules
 from oncewire.wire.header import HeaderReading
