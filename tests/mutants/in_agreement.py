@@ -40,9 +40,9 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a header states its time-out",
-        "oncewire.wire.drafts.ms09x:write",
-        "f'''<?xml version=\"1.0\" encoding=\"UTF-8\"?>\\n<ebXMLHeader xmlns=\"{n.NAMESPACE}\" version=\"{n.MS_VERSION}\">{pieces.write_manifest(message)}<Header>{_party('From', header.from_party)}{_party('To', header.to_party)}<CPAId>{identifier(header.cpa_id)}</CPAId><ConversationId>{identifier(header.conversation_id)}</ConversationId>{_service(header)}{_message_data(header)}{_quality(message)}{_sync(header)}{pieces.foreign(message)}</Header>'''",
-        "f'''<?xml version=\"1.0\" encoding=\"UTF-8\"?>\\n<ebXMLHeader xmlns=\"{n.NAMESPACE}\" version=\"{n.MS_VERSION}\">{pieces.write_manifest(message)}<Header>{_party('From', header.from_party)}{_party('To', header.to_party)}<CPAId>{identifier(header.cpa_id)}</CPAId><ConversationId>{identifier(header.conversation_id)}</ConversationId>{_service(header)}<Timeout>7</Timeout>{_message_data(header)}{_quality(message)}{_sync(header)}{pieces.foreign(message)}</Header>'''",
+        "oncewire.wire.drafts.writer:write_ms09x",
+        "f'''<?xml version=\"1.0\" encoding=\"UTF-8\"?>\\n<ebXMLHeader xmlns=\"{n.NAMESPACE}\" version=\"{n.MS_VERSION}\">{n.write_manifest(message)}<Header>{_party('From', header.from_party, 'type')}{_party('To', header.to_party, 'type')}<CPAId>{identifier(header.cpa_id)}</CPAId><ConversationId>{identifier(header.conversation_id)}</ConversationId><Service{optional_attribute('type', header.service.type)}>{identifier(header.service.value)}</Service><Action>{identifier(header.action)}</Action>{_message_data(header, 'Timestamp', written_moment)}{_quality(message)}{_sync(header)}{n.foreign(message)}</Header>'''",
+        "f'''<?xml version=\"1.0\" encoding=\"UTF-8\"?>\\n<ebXMLHeader xmlns=\"{n.NAMESPACE}\" version=\"{n.MS_VERSION}\">{n.write_manifest(message)}<Header>{_party('From', header.from_party, 'type')}{_party('To', header.to_party, 'type')}<CPAId>{identifier(header.cpa_id)}</CPAId><ConversationId>{identifier(header.conversation_id)}</ConversationId><Service{optional_attribute('type', header.service.type)}>{identifier(header.service.value)}</Service><Action>{identifier(header.action)}</Action><Timeout>7</Timeout>{_message_data(header, 'Timestamp', written_moment)}{_quality(message)}{_sync(header)}{n.foreign(message)}</Header>'''",
         requirement="CPA-3",
         tests=(f"{_TESTS}::test_times_and_retries_are_the_agreements_and_no_header_has_them",),
     ),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _ANSWERS = "oncewire.wire.answers"
-_RM078 = "oncewire.wire.drafts.rm078"
-_MS09X = "oncewire.wire.drafts.ms09x"
+_WRITER = "oncewire.wire.drafts.writer"
 _BLOCKS = "oncewire.wire.drafts.blocks"
 _NAMES = "oncewire.wire.drafts.blocks"
 
@@ -40,7 +39,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a signal of v0-078 has a service and an action",
-        f"{_RM078}:write",
+        f"{_WRITER}:write_rm078",
         "if message.kind is MessageKind.NORMAL:\n"
         "    if header.service is None or header.action is None:\n"
         "        raise InvalidValue('an rm-0.78 message names no ServiceInterface or no Action', remedy='name both')\n"
@@ -58,7 +57,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an acknowledgement of v0-078 calls itself Normal",
-        _RM078,
+        _WRITER,
         "'Acknowledgement'",
         "'Normal'",
         requirement="ACK-7",
@@ -135,7 +134,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "every Acknowledgment has a type",
-        f"{_MS09X}:_acknowledgment",
+        f"{_WRITER}:_acknowledgment",
         "kind = type_of(answer).value if form.ack_typed else None",
         "kind = type_of(answer).value",
         requirement="ACK-19",
@@ -143,7 +142,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a leg of v0-078 names its sender twice",
-        f"{_RM078}:routing_header",
+        f"{_WRITER}:rm078_hop",
         "receiver = hop.receiver_id or PartyId(hop.receiver_uri or '')",
         "receiver = sender",
         requirement="HDR-1",
@@ -151,15 +150,15 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an unreliable message of v0-078 names the receiver only",
-        f"{_RM078}:routing_header",
-        "return f\"<RoutingHeader{declarations}><SenderID{optional_attribute('context', sender.type)}>{identifier(sender.value)}</SenderID><ReceiverID{optional_attribute('context', receiver.type)}>{identifier(receiver.value)}</ReceiverID>{instance}{number}</RoutingHeader>\"",
-        "return f'<RoutingHeader{declarations}>' + (f'<SenderID>{identifier(sender.value)}</SenderID>' if number else '') + f\"<ReceiverID{optional_attribute('context', receiver.type)}>{identifier(receiver.value)}</ReceiverID>{instance}{number}</RoutingHeader>\"",
+        f"{_WRITER}:rm078_hop",
+        "return f\"<RoutingHeader{declarations}><SenderID{optional_attribute('context', sender.type)}>{identifier(sender.value)}</SenderID><ReceiverID{optional_attribute('context', receiver.type)}>{identifier(receiver.value)}</ReceiverID>{_instance(hop)}{number}</RoutingHeader>\"",
+        "return f'<RoutingHeader{declarations}>' + (f'<SenderID>{identifier(sender.value)}</SenderID>' if number else '') + f\"<ReceiverID{optional_attribute('context', receiver.type)}>{identifier(receiver.value)}</ReceiverID>{_instance(hop)}{number}</RoutingHeader>\"",
         requirement="HDR-2",
         tests=(f"{_HEADERS}::test_every_leg_of_v0_078_names_both_handlers",),
     ),
     Mutant(
         "a reliable message of v0-078 has no number",
-        f"{_RM078}:routing_header",
+        f"{_WRITER}:rm078_hop",
         "hop.sequence is not None",
         "hop.sequence is None",
         requirement="HDR-3",
@@ -167,7 +166,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "semantics of v0-078 in the words of 2001",
-        _RM078,
+        _WRITER,
         "'AtMostOnce'",
         "'OnceAndOnlyOnce'",
         requirement="HDR-8",
@@ -191,7 +190,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the hop of 2001 has its ends exchanged",
-        f"{_MS09X}:routing_header",
+        f"{_WRITER}:ms09x_hop",
         "f\"<RoutingHeader{declarations}{optional_attribute('ackRequested', asked)}{optional_attribute('reliableMessagingMethod', method)}><SenderURI>{identifier(hop.sender_uri)}</SenderURI><ReceiverURI>{identifier(hop.receiver_uri)}</ReceiverURI>\"",
         "f\"<RoutingHeader{declarations}{optional_attribute('ackRequested', asked)}{optional_attribute('reliableMessagingMethod', method)}><SenderURI>{identifier(hop.receiver_uri)}</SenderURI><ReceiverURI>{identifier(hop.sender_uri)}</ReceiverURI>\"",
         requirement="HDR-5 RM-12",
@@ -199,9 +198,9 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the synchronous wish stands before the quality of service",
-        f"{_MS09X}:write",
-        "f'''<?xml version=\"1.0\" encoding=\"UTF-8\"?>\\n<ebXMLHeader xmlns=\"{n.NAMESPACE}\" version=\"{n.MS_VERSION}\">{pieces.write_manifest(message)}<Header>{_party('From', header.from_party)}{_party('To', header.to_party)}<CPAId>{identifier(header.cpa_id)}</CPAId><ConversationId>{identifier(header.conversation_id)}</ConversationId>{_service(header)}{_message_data(header)}{_quality(message)}{_sync(header)}{pieces.foreign(message)}</Header>'''",
-        "f'''<?xml version=\"1.0\" encoding=\"UTF-8\"?>\\n<ebXMLHeader xmlns=\"{n.NAMESPACE}\" version=\"{n.MS_VERSION}\">{pieces.write_manifest(message)}<Header>{_party('From', header.from_party)}{_party('To', header.to_party)}<CPAId>{identifier(header.cpa_id)}</CPAId><ConversationId>{identifier(header.conversation_id)}</ConversationId>{_service(header)}{_message_data(header)}{_sync(header)}{_quality(message)}{pieces.foreign(message)}</Header>'''",
+        f"{_WRITER}:write_ms09x",
+        "f'''<?xml version=\"1.0\" encoding=\"UTF-8\"?>\\n<ebXMLHeader xmlns=\"{n.NAMESPACE}\" version=\"{n.MS_VERSION}\">{n.write_manifest(message)}<Header>{_party('From', header.from_party, 'type')}{_party('To', header.to_party, 'type')}<CPAId>{identifier(header.cpa_id)}</CPAId><ConversationId>{identifier(header.conversation_id)}</ConversationId><Service{optional_attribute('type', header.service.type)}>{identifier(header.service.value)}</Service><Action>{identifier(header.action)}</Action>{_message_data(header, 'Timestamp', written_moment)}{_quality(message)}{_sync(header)}{n.foreign(message)}</Header>'''",
+        "f'''<?xml version=\"1.0\" encoding=\"UTF-8\"?>\\n<ebXMLHeader xmlns=\"{n.NAMESPACE}\" version=\"{n.MS_VERSION}\">{n.write_manifest(message)}<Header>{_party('From', header.from_party, 'type')}{_party('To', header.to_party, 'type')}<CPAId>{identifier(header.cpa_id)}</CPAId><ConversationId>{identifier(header.conversation_id)}</ConversationId><Service{optional_attribute('type', header.service.type)}>{identifier(header.service.value)}</Service><Action>{identifier(header.action)}</Action>{_message_data(header, 'Timestamp', written_moment)}{_sync(header)}{_quality(message)}{n.foreign(message)}</Header>'''",
         requirement="HDR-6 SYNC-15",
         tests=(f"{_HEADERS}::test_the_children_of_the_header_stand_in_their_order",),
     ),

@@ -33,6 +33,13 @@ from oncewire.protocol.terms import Terms
 TRANSPORTS = ("http", "smtp", "ftp", "sftp", "broker")
 """The transports there are, by the name agreements call them."""
 
+ORDERED_WINDOW = 100
+"""W where order is guaranteed and no window is named (C3).
+
+ebMS 2.0 has no window, so a partner may run ahead of a lost message. This many early
+messages are held for it; a window as large as half the range would be no bound at all.
+"""
+
 SIGNAL_SERVICE = "urn:oasis:names:tc:ebxml-msg:service"
 """The Service of acknowledgements, errors, status and ping in ebMS 2.0."""
 

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from oncewire.agreement.agreement import (
+    ORDERED_WINDOW,
     ActionBinding,
     Agreement,
     Business,
@@ -38,13 +39,6 @@ from oncewire.protocol.terms import FlowMode, OnExhausted, Terms
 
 
 Layer = Mapping[str, Value]
-
-ORDERED_WINDOW = 100
-"""W where order is guaranteed and no window is named (C3).
-
-ebMS 2.0 has no window, so a partner may run ahead of a lost message. This many early
-messages are held for it; a window as large as half the range would be no bound at all.
-"""
 
 TRANSPORT_METHOD = "urn:oncewire:reliableMessaging:transport"
 """Stands for the Transport method in reliableMessagingMethodsSupported (RM-7)."""

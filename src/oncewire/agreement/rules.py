@@ -13,8 +13,13 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oncewire.agreement.agreement import ActionBinding, Agreement, Direction, Requested
-from oncewire.agreement.compose import ORDERED_WINDOW
+from oncewire.agreement.agreement import (
+    ORDERED_WINDOW,
+    ActionBinding,
+    Agreement,
+    Direction,
+    Requested,
+)
 from oncewire.errors import AgreementProblem, EbxmlError, Inconsistent, NotSupported
 from oncewire.message.envelope import (
     Actor,

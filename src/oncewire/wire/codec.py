@@ -24,7 +24,7 @@ from oncewire.message.envelope import Acknowledgment, Actor, Message, Payload, R
 from oncewire.message.form import Dialect, Form, Validation
 from oncewire.wire import header
 from oncewire.wire.drafts.blocks import DRAFT_TYPE, MS_VERSION, RM_VERSION
-from oncewire.wire.ebms2 import writer as ebms2
+from oncewire.wire.ebms2 import blocks as ebms2
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
 from oncewire.wire.mime import multipart
 from oncewire.wire.mime.multipart import (

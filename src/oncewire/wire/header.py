@@ -7,6 +7,7 @@ Which dialect a header is written in is told by its content alone
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -15,8 +16,9 @@ from oncewire.errors import EbxmlError, OtherXml, SoapFault
 from oncewire.message.envelope import Message, Payload
 from oncewire.message.form import ID_LENGTH_MAX, Dialect, Form, Validation
 from oncewire.wire import schema
-from oncewire.wire.drafts import ms09x, rm078
+from oncewire.wire.drafts import reader as drafts
 from oncewire.wire.drafts.blocks import DRAFT_TYPE, RM_VERSION, lower_name
+from oncewire.wire.drafts.writer import write_ms09x, write_rm078
 from oncewire.wire.ebms2 import reader as ebms2
 from oncewire.wire.ebms2 import writer as ebms2_writer
 from oncewire.wire.ebms2.blocks import ENVELOPE, SOAP12
@@ -29,13 +31,13 @@ from oncewire.wire.xml.source import Element, children, local_name, namespace, p
 ReadDialect: TypeAlias = Callable[[Element, bytes, str | None, tuple[Payload, ...]], Findings]
 READERS: dict[Dialect, ReadDialect] = {
     Dialect.EBMS2: ebms2.read,
-    Dialect.MS_09X: ms09x.read,
-    Dialect.RM_078: rm078.read,
+    Dialect.MS_09X: partial(drafts.read, Dialect.MS_09X),
+    Dialect.RM_078: partial(drafts.read, Dialect.RM_078),
 }
 WRITERS: dict[Dialect, Callable[[Message, Form], bytes]] = {
     Dialect.EBMS2: ebms2_writer.write,
-    Dialect.MS_09X: ms09x.write,
-    Dialect.RM_078: rm078.write,
+    Dialect.MS_09X: write_ms09x,
+    Dialect.RM_078: write_rm078,
 }
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from oncewire.errors import MimeProblem, OtherXml
 from oncewire.message.envelope import AckRequested, Actor, RoutingHeader, SequenceNumber
 from oncewire.message.form import AckRequest, Dialect, Extension, Form
-from oncewire.wire.drafts import ms09x, rm078
+from oncewire.wire.drafts.writer import ms09x_hop, rm078_hop
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.ebms2 import writer as ebms2_writer
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, encoding_of
@@ -184,12 +184,12 @@ def _draft_edit(where: Layout, hop: RoutingHeader) -> Edit:
     # One, rewritten (HOP-2); where a partner sent none, it stands behind Header.
     if where.dialect is Dialect.RM_078:
         single = where.named("RoutingHeader", 2)
-        written = rm078.routing_header(hop, declarations)
+        written = rm078_hop(hop, declarations)
         return replaced(single, written) if single else Edit(header.end, header.end, written)
     listed = where.named("RoutingHeaderList", 2)
     if listed is not None:
-        return appended(where, listed, ms09x.routing_header(hop, declarations))
-    written = f"<RoutingHeaderList{declarations}>{ms09x.routing_header(hop)}</RoutingHeaderList>"
+        return appended(where, listed, ms09x_hop(hop, declarations))
+    written = f"<RoutingHeaderList{declarations}>{ms09x_hop(hop)}</RoutingHeaderList>"
     return Edit(header.end, header.end, written)
 
 

@@ -48,7 +48,7 @@ from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import Removed, StoredIncoming
 from oncewire.wire import codec, schema, soap
-from oncewire.wire.ebms2.header import UNNAMED
+from oncewire.wire.ebms2.reader import UNNAMED
 from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.refusal import PartialHeader, ReadFault
 

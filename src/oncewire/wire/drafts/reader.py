@@ -3,14 +3,13 @@
 What the drafts leave open it takes either way (docs/explanation/decisions.md#drafts-on-the-wire).
 
 What differs between ms-0.9x and rm-0.78 is which words they write, and a reader accepts
-them all; only the kind of a message is told in two ways, so the dialect hands that in.
+them all; only the kind of a message is told in two ways.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
 
 from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, OtherXml, ValueNotRecognized
 from oncewire.message.envelope import (
@@ -24,7 +23,6 @@ from oncewire.message.envelope import (
 from oncewire.message.form import AckRequest, Dialect, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, Service, check_id, is_uri
 from oncewire.message.instant import Instant
-from oncewire.wire.drafts import blocks
 from oncewire.wire.drafts import blocks as n
 from oncewire.wire.drafts.blocks import DraftElement
 from oncewire.wire.ebms2.blocks import signed_digest
@@ -59,10 +57,6 @@ _KNOWN_ROOT = frozenset(
         "signature",
     }
 )
-# A MessageType in v0-078, Service and Action in 0.9x (C8).
-KindOf = Callable[[DraftElement, Service | None, str | None], MessageKind | None]
-
-
 # The same few services stand in message after message.
 _named_service = functools.lru_cache(maxsize=1024)(Service)
 
@@ -77,14 +71,12 @@ class DraftReading(Findings):
     def __init__(
         self,
         dialect: Dialect,
-        kind_of: KindOf,
         root: Element,
         envelope: bytes,
         charset: str | None,
     ) -> None:
         super().__init__()
         self.dialect: Dialect = dialect
-        self.kind_of = kind_of
         self.root = DraftElement(root, self)
         self.envelope = envelope
         self.charset = charset
@@ -103,15 +95,15 @@ class DraftReading(Findings):
                 if name not in _KNOWN_ROOT:
                     self.note(f"the element {name[:64]} is not known and was passed over")
         # Before the header: an answer to a faulty header goes to the hop's sender (ACK-4, ACK-12).
-        routing = blocks.routing(self.root, self.dialect, self)
+        routing = n.routing(self.root, self.dialect, self)
         if routing:
             self.last_hop = routing[-1]
         value = self._header(header)
         kind = self.kind
         if value is None or kind is None:
             return
-        manifest, foreign = blocks.manifest(self.root, self)
-        errors = blocks.error_list(self.root, self)
+        manifest, foreign = n.manifest(self.root, self)
+        errors = n.error_list(self.root, self)
         # v0-078 tells an error by its MessageType alone, so the list may be missing.
         if kind is MessageKind.ERROR and errors is None:
             self.fault(
@@ -121,8 +113,8 @@ class DraftReading(Findings):
                     remedy="report at least one Error",
                 )
             )
-        acknowledgments, digests = blocks.acknowledgments(self.root, value, self)
-        request, response = blocks.status(self.root, self)
+        acknowledgments, digests = n.acknowledgments(self.root, value, self)
+        request, response = n.status(self.root, self)
         message = Message(
             dialect=self.dialect,
             kind=kind,
@@ -163,7 +155,7 @@ class DraftReading(Findings):
         for children in digests:
             read = [signed_digest(child, next(written), self) for child in children]
             proofs.append(tuple(digest for digest in read if digest is not None))
-        return blocks.with_foreign(message, kept, named, proofs)
+        return n.with_foreign(message, kept, named, proofs)
 
     # Header
 
@@ -271,9 +263,15 @@ class DraftReading(Findings):
             return None
 
     def _kind(self, service: Service | None, action: str | None) -> MessageKind | None:
-        kind = self.kind_of(self.root, service, action)
+        word = self.root.value("messagetype") if self.dialect is Dialect.RM_078 else None
+        if word is None:
+            # Told by Service and Action: 0.9x has no MessageType (C8).
+            signal = n.kind_of_signal(service.value, action) if service is not None else None
+            return signal or MessageKind.NORMAL
+        # An unknown MessageType is refused, never taken for Normal: an acknowledgement must not
+        # reach an application.
+        kind = n.MESSAGE_TYPES.get(word.lower())
         if kind is None:
-            word = self.root.value("messagetype") or ""
             self.fault(
                 ValueNotRecognized(
                     f"MessageType {word[:32]!r} is not known",
@@ -291,7 +289,7 @@ class DraftReading(Findings):
             kind = child.value("type") or child.value("context") or None
             text = child.text
             try:
-                ids.append(blocks.party_id_of(text, kind))
+                ids.append(n.party_id_of(text, kind))
             except InvalidValue as problem:
                 self.invalid(Inconsistent, problem, f"//Header/{shown}/PartyId")
                 continue
@@ -352,9 +350,7 @@ class DraftReading(Findings):
         word = quality.value("deliveryreceiptrequested") if quality is not None else None
         if word is None:
             return None
-        return blocks.ack_request(
-            word, "//Header/QualityOfServiceInfo/@deliveryReceiptRequested", self
-        )
+        return n.ack_request(word, "//Header/QualityOfServiceInfo/@deliveryReceiptRequested", self)
 
     def _sync(self, header: DraftElement) -> tuple[SyncReplyMode | None, bool]:
         """The wish for a synchronous reply, and whether it means "as agreed" (SYNC-15, C31)."""
@@ -395,3 +391,16 @@ class DraftReading(Findings):
         except InvalidValue as problem:
             self.invalid(Inconsistent, problem, "//Header/MessageData/SplitNumber")
             return None
+
+
+def read(
+    dialect: Dialect,
+    root: Element,
+    envelope: bytes,
+    charset: str | None,
+    payloads: tuple[Payload, ...] = (),
+) -> Findings:
+    """The reading of one header document: its message, or its faults and facts."""
+    reading = DraftReading(dialect, root, envelope, charset)
+    reading.read(payloads)
+    return reading

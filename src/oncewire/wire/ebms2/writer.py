@@ -1,20 +1,17 @@
 """Writing ebMS 2.0: a Message to a SOAP envelope that the official schema accepts.
 
-Strict: rules of `rules` are checked first, and features that 2.0 lacks are written
+Strict: the rules in `blocks` are checked first, and features that 2.0 lacks are written
 only when the agreement names them (docs/explanation/decisions.md#extensions). Templates and
 escaping, because they are ten times faster than building a tree.
 """
 
 from __future__ import annotations
 
-import base64
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from msgspec.structs import replace
-
-from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, TransientError
+from oncewire.errors import InvalidValue, TransientError
 from oncewire.message.envelope import (
     CODE_CONTEXT,
     Acknowledgment,
@@ -30,8 +27,6 @@ from oncewire.message.envelope import (
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
-    Severity,
-    SignedDigest,
     Stretch,
 )
 from oncewire.message.form import AckRequest, Extension, Form, SyncReplyMode
@@ -46,157 +41,6 @@ from oncewire.wire.xml.source import (
     text,
     written_moment,
 )
-
-# What ebMS 2.0 forbids between elements of one message, without knowing the agreement.
-#
-# The reader answers a broken rule with the error given here; the writer refuses to break it.
-
-
-def semantics(
-    asked: Iterable[AckRequested], *, duplicate_elimination: bool
-) -> DeliverySemantics | None:
-    """What the elements say together; None for the combinations in between (§6.6)."""
-    # Rows 1 and 2 of the table are once-and-only-once, row 8 best effort. A filter alone, or
-    # acknowledgements alone, are neither (C1).
-    actors = [request.actor for request in asked]
-    if not actors:
-        return None if duplicate_elimination else DeliverySemantics.BEST_EFFORT
-    if duplicate_elimination and Actor.TO_PARTY_MSH in actors:
-        return DeliverySemantics.ONCE_AND_ONLY_ONCE
-    return None
-
-
-def as_stated(message: Message) -> Message:
-    """The message with the semantics that its AckRequested and DuplicateElimination state."""
-    header = message.header
-    # What is signed, stored and compared must be what a reader of these bytes will find (§6.6).
-    stated = semantics(message.ack_requested, duplicate_elimination=header.duplicate_elimination)
-    if stated is header.semantics:
-        return message
-    return replace(message, header=replace(header, semantics=stated))
-
-
-def broken(message: Message) -> Iterator[EbxmlError]:
-    """Each rule the message breaks, as the error that answers it."""
-    if message.order is not None:
-        yield from _order(message)
-    if len(message.ack_requested) > 1 or len(message.acknowledgments) > 1:
-        # One per actor (§6.3.1.1, §6.3.2.1): two could ask for different things.
-        for name, actors in (
-            ("AckRequested", [request.actor for request in message.ack_requested]),
-            ("Acknowledgment", [answer.actor for answer in message.acknowledgments]),
-        ):
-            for actor in Actor:
-                if actors.count(actor) > 1:
-                    yield Inconsistent(
-                        f"two {name} elements have the same actor",
-                        location=f"//Header/{name}",
-                        remedy=f"send one {name} per actor",
-                    )
-    if message.error_list is not None:
-        yield from _checked_error_list(message)
-    # §7.2: a question stands alone, so that it can be answered without taking anything in.
-    if message.status_request is not None and (message.manifest or message.status_response):
-        yield Inconsistent(
-            "StatusRequest travels with a Manifest or a StatusResponse",
-            location="//Body/StatusRequest",
-            remedy="ask in a message of its own",
-        )
-    if message.kind is not MessageKind.NORMAL:
-        yield from _signal(message)
-
-
-def _order(message: Message) -> Iterator[EbxmlError]:
-    order = message.order
-    if order is None:
-        return
-    # These locations avoid the word SequenceNumber, which tells a sender to fill a gap.
-    location = "//Header/MessageOrder"
-    header = message.header
-    # The answer would have to wait for messages before it while its connection is held open (§9).
-    if header.asks_sync_reply:
-        yield Inconsistent(
-            "MessageOrder travels with SyncReply",
-            location=location,
-            remedy="an ordered message is answered asynchronously (§9.1.2)",
-        )
-    # A receiver that forgot the old numbers has no other sign where the new ones begin.
-    if order.status is SequenceStatus.RESET and order.number != 0:
-        yield Inconsistent(
-            f"status Reset comes with number {order.number}",
-            location=location,
-            remedy="a reset starts at 0 (§9.1.1)",
-        )
-    # Both sides must wrap at the same number, or one waits for ever (§9.1.1).
-    if order.number > n.SEQUENCE_MAX:
-        yield Inconsistent(
-            f"number {order.number} is beyond {n.SEQUENCE_MAX}",
-            location=location,
-            remedy=f"wrap to 0 after {n.SEQUENCE_MAX}",
-        )
-    # A number may neither get lost nor come twice: without retries a gap stays, without the filter
-    # a number repeats.
-    if header.semantics is not DeliverySemantics.ONCE_AND_ONLY_ONCE:
-        yield Inconsistent(
-            "MessageOrder comes without DuplicateElimination and AckRequested of the To Party",
-            location=location,
-            remedy="order needs once-and-only-once delivery (§9.1)",
-        )
-
-
-def _checked_error_list(message: Message) -> Iterator[EbxmlError]:
-    location = "//Header/ErrorList"
-    if message.error_list is None:
-        return
-    # What failed has no result to report beside it; a warning may ride on anything but a question
-    # (§5).
-    serious = message.error_list.highest_severity is Severity.ERROR
-    if serious and (message.manifest or message.status_response is not None):
-        yield Inconsistent(
-            "an ErrorList of severity Error travels with a Manifest or a StatusResponse",
-            location=location,
-            remedy="report it in a message of its own (§4.2.4)",
-        )
-    # Not even a warning travels with a question (§7.2).
-    if message.status_request is not None:
-        yield Inconsistent(
-            "an ErrorList travels with a StatusRequest",
-            location=location,
-            remedy="report it in a message of its own (§4.2.4)",
-        )
-
-
-def _signal(message: Message) -> Iterator[EbxmlError]:
-    """A signal must bring what its Action announces, or there is nothing to act on."""
-    kind = message.kind
-    if kind is MessageKind.STATUS_REQUEST and message.status_request is None:
-        yield Inconsistent(
-            "the Action is StatusRequest, but there is no StatusRequest element",
-            location="//Body/StatusRequest",
-            remedy="name the message asked about",
-        )
-    if kind is MessageKind.STATUS_RESPONSE and message.status_response is None:
-        yield Inconsistent(
-            "the Action is StatusResponse, but there is no StatusResponse element",
-            location="//Body/StatusResponse",
-            remedy="say what became of the message",
-        )
-    if kind is MessageKind.ERROR and message.error_list is None:
-        yield Inconsistent(
-            "the Action is MessageError, but there is no ErrorList",
-            location="//Header/ErrorList",
-            remedy="report at least one Error",
-        )
-    # Only a question answers nothing (§3.1.6.3). Some send the reference in the Acknowledgment
-    # alone, and mean the same by it.
-    needs_ref = kind not in (MessageKind.PING, MessageKind.STATUS_REQUEST)
-    if needs_ref and message.header.ref_to_message_id is None and not message.acknowledgments:
-        yield Inconsistent(
-            f"a {kind.value} names no RefToMessageId",
-            location="//Header/MessageHeader/MessageData/RefToMessageId",
-            remedy="name the message it answers",
-        )
-
 
 # The prefixes are bound on the root once; what a hop puts in later binds its own.
 _OPEN = (
@@ -317,7 +161,7 @@ def wants_sync_reply(header: Header) -> bool:
 
 
 def _check(message: Message, requests: tuple[AckRequested, ...]) -> None:
-    for error in broken(message):
+    for error in n.broken(message):
         raise InvalidValue(f"{error.problem}: {error.location}", remedy=error.remedy)
     if len(requests) > 1 and len({request.actor for request in requests}) != len(requests):
         raise InvalidValue("two AckRequested have one actor", remedy="ask each handler once")
@@ -394,25 +238,12 @@ def ack_requested(request: AckRequested, declarations: str = "") -> str:
 
 def _acknowledgment(answer: Acknowledgment) -> str:
     party = _party("From", answer.from_party) if answer.from_party is not None else ""
-    digests = "".join([signed_digest(digest) for digest in answer.references])
+    digests = "".join([n.write_signed_digest(digest) for digest in answer.references])
     return (
         f'<eb:Acknowledgment {_BLOCK} SOAP:actor="{answer.actor.value}">'
         f"<eb:Timestamp>{written_moment(answer.timestamp)}</eb:Timestamp>"
         f"<eb:RefToMessageId>{identifier(answer.ref_to_message_id)}</eb:RefToMessageId>"
         f"{party}{digests}</eb:Acknowledgment>"
-    )
-
-
-def signed_digest(digest: SignedDigest) -> str:
-    """A ds:Reference: the very bytes it came in, or new ones."""
-    # Its transforms must stay with it: they say which octets the digest is of (§6.3.2.5).
-    if digest.xml:
-        return digest.xml.decode()
-    return (
-        f'<ds:Reference xmlns:ds="{n.DS}" URI="{attribute(digest.uri)}">'
-        f'<ds:DigestMethod Algorithm="{attribute(digest.digest_method)}"/>'
-        f"<ds:DigestValue>{base64.b64encode(digest.digest_value).decode()}</ds:DigestValue>"
-        "</ds:Reference>"
     )
 
 

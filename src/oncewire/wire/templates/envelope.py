@@ -25,7 +25,7 @@ from oncewire.errors import EbxmlError, InvalidValue, SecurityFailure
 from oncewire.message.envelope import Message, Payload, SequenceStatus
 from oncewire.message.form import ID_LENGTH_MAX, Validation
 from oncewire.wire import header
-from oncewire.wire.ebms2 import writer as ebms2_rules
+from oncewire.wire.ebms2 import blocks as ebms2_rules
 from oncewire.wire.header import HeaderReading
 from oncewire.wire.limits import Limits, count_exactly
 from oncewire.wire.parcel import Received
