@@ -110,8 +110,7 @@ class Origin(StrEnum):
     CPA = "CPA"
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Struct, frozen=True):
     """One value of an agreement: its key, what it is, and who said so."""
 
     key: str

@@ -109,7 +109,7 @@ def compose(said: Layer, transports: tuple[str, ...] = ()) -> Whole:
         form=Form(**parts["form"]),
         security=Security(**parts["security"]),
         business=Business(**parts["business"]),
-        values=tuple(values.get(name) or default for name, default in _unsaid().items()),
+        values=tuple({**_unsaid(), **values}.values()),
     )
 
 
@@ -520,7 +520,9 @@ def build(draft: Draft) -> Agreement:
         if entry.service is not None
     )
     _refuse_twins(actions)
-    form = compose(merge(base, draft.over)).form
+    said = merge(base, draft.over).values()
+    # What holds for the whole agreement is said of no direction, and follows from no other value.
+    form = {KEYS[value.key].field: value.value for value in said if KEYS[value.key].part == "form"}
     try:
         return Agreement(
             cpa_id=draft.cpa_id,
@@ -530,7 +532,7 @@ def build(draft: Draft) -> Agreement:
             receiving=defaults[Direction.RECEIVE],
             actions=actions,
             listed_only=draft.listed_only,
-            form=form,
+            form=Form(**form),
             profile=draft.profile,
             status=draft.status,
             start=draft.start,
@@ -639,8 +641,10 @@ def _identity(draft: Draft) -> tuple[Value, ...]:
     ]
     unsaid: tuple[object, ...] = (None, "", (), False)
     return tuple(
-        Value(key, value, Origin.DEFAULT)
-        if value in unsaid
-        else Value(key, value, draft.origin, draft.where)
-        for key, value in facts
+        [
+            Value(key, value, Origin.DEFAULT)
+            if value in unsaid
+            else Value(key, value, draft.origin, draft.where)
+            for key, value in facts
+        ]
     )

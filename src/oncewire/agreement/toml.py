@@ -307,7 +307,11 @@ _FILES = tuple(
 
 def read_toml(text: str, *, load: Load | None = None, name: str = "") -> Agreement:
     """The agreement that the text describes; `name` is told as the origin of its values."""
-    table = _parse(text)
+    return read_tables(_parse(text), load=load, name=name)
+
+
+def read_tables(table: Table, *, load: Load | None = None, name: str = "") -> Agreement:
+    """The agreement that the tables of such a text describe."""
     try:
         return _read(table, load, name)
     except InvalidValue as error:
@@ -616,10 +620,12 @@ def write_whole(agreement: Agreement) -> str:
 
     def said(binding: ActionBinding) -> ActionBinding:
         values = tuple(
-            value
-            if value.key in unsaid
-            else Value(value.key, value.value, Origin.FILE, value.where)
-            for value in binding.values
+            [
+                value
+                if value.key in unsaid
+                else Value(value.key, value.value, Origin.FILE, value.where)
+                for value in binding.values
+            ]
         )
         return replace(binding, values=values)
 

@@ -107,7 +107,7 @@ def _seen(values: Mapping[str, Value], viewer: str) -> dict[str, Value]:
     if viewer == SIDES[0]:
         return dict(values)
     return {
-        _MIRRORED.get(key, key): replace(value, key=_MIRRORED.get(key, key))
+        _MIRRORED.get(key, key): structs.replace(value, key=_MIRRORED.get(key, key))
         for key, value in values.items()
         if key not in OWN_VIEW
     }

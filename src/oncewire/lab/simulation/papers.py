@@ -1,7 +1,7 @@
 """Papers: the agreements of a world, one paper for each side.
 
-Every agreement is a text that is read like any agreement file, so a world uses none that a file
-could not hold.
+Every agreement is the tables of an agreement file, read as those of any file are, so a world uses
+none that a file could not hold.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from oncewire.agreement.agreement import ActionBinding, Agreement, Requested
 from oncewire.agreement.check.checks import check
 from oncewire.agreement.check.finding import Severity
-from oncewire.agreement.toml import read_toml
+from oncewire.agreement.toml import read_tables
 from oncewire.errors import AgreementProblem
 from oncewire.lab.simulation.plan import BUYER, THIRD, Said, Setting, certificate_pem
 from oncewire.message.envelope import Actor
@@ -285,13 +285,15 @@ def _side(paper: Paper, name: str, transports: tuple[str, ...]) -> dict[str, Any
     return side
 
 
-@lru_cache(maxsize=4096)
-def _read(paper: Paper) -> Agreement:
+def tables_of(paper: Paper) -> dict[str, Any]:
+    """The tables of the agreement file that a paper stands for."""
     values: dict[str, Any] = {"cpa_id": paper.cpa_id, "profile": paper.profile}
     if paper.own.startswith("hub"):
         values["forwards"] = True
     if paper.listed:
         values["listed_only"] = True
+    if paper.end is not None:
+        values["end"] = format_instant(paper.end)
     sections: dict[str, dict[str, Any]] = {}
     for key, value in paper.said:
         section, _, name = key.partition(".")
@@ -314,15 +316,16 @@ def _read(paper: Paper) -> Agreement:
                 if each_name is not None
             ],
         )
-    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
-    if paper.end is not None:
-        lines.append(f'end = "{format_instant(paper.end)}"')
-    for section, table in sections.items():
-        lines.append(f"[{section}]")
-        lines += [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+    values |= sections
     if paper.listed:
-        lines += ["[[actions]]", 'service = "urn:sim:other"', 'action = "Other"']
-    return read_toml("\n".join(lines))
+        values["actions"] = [{"service": "urn:sim:other", "action": "Other"}]
+    tables: dict[str, Any] = json.loads(json.dumps(values))
+    return tables
+
+
+@lru_cache(maxsize=4096)
+def _read(paper: Paper) -> Agreement:
+    return read_tables(tables_of(paper))
 
 
 def is_readable(paper: Paper) -> bool:

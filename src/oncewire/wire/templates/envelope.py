@@ -304,7 +304,8 @@ def learned(
         examples = {slot: form.example(slot) for slot, form in forms.items()}
         template = EnvelopeTemplate(document, forms, base, limits)
         marked = document.filled(examples)
-        found = template.learn(read(marked).message, examples)
+        read_marked = read(marked)
+        found = template.learn(read_marked.message, examples)
         names = {document.names[slot] for slot in forms.keys() - found}
         # No other header would have the same id, or the same signature.
         if not template.has_own_id or (base.signed and b"signaturevalue" not in names):
@@ -313,8 +314,11 @@ def learned(
         if not names <= (_SIGNATURE if base.signed else set()):
             return None
         alike = document.filled({slot: form.example(1) for slot, form in forms.items()})
-        trials = (envelope, marked, alike)
-        same = all(template.read(trial, limits) == read(trial) for trial in trials)
+        same = (
+            template.read(envelope, limits) == base
+            and template.read(marked, limits) == read_marked
+            and template.read(alike, limits) == read(alike)
+        )
     except (ReadFault, EbxmlError):
         return None
     return template if same else None
