@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 
 import pytest
 
+from oncewire.agreement.toml import read_toml
 from oncewire.lab.cli.simulate import run_seed
+from oncewire.lab.simulation.connection import START
 from oncewire.lab.simulation.coverage import Coverage, Tally, options_of, shrink
 from oncewire.lab.simulation.draw import DIALECTS, FLOWS, draw
-from oncewire.lab.simulation.papers import papers_of
+from oncewire.lab.simulation.papers import Paper, papers_of, tables_of
 from oncewire.lab.simulation.plan import VALUES, Held, Plan, held_by
 from oncewire.lab.simulation.world import Result, World
 from oncewire.protocol.terms import Terms
@@ -212,6 +216,32 @@ def test_what_is_taken_away_leaves_the_rest_as_it_was() -> None:
     assert part.events == (plan.events[1],)
     assert part.command == ("oncewire simulate --wild --seed 3 --only-messages 0,2 --only-events 1")
     assert plan.only((), ()).command.endswith("--only-messages none --only-events none")
+
+
+def _as_file(paper: Paper) -> str:
+    """The agreement file that the tables of a paper are those of."""
+    table = tables_of(paper)
+    lines = [
+        f"{key} = {json.dumps(said)}" for key, said in table.items() if type(said) in (str, bool)
+    ]
+    for section, values in table.items():
+        if isinstance(values, dict):
+            lines += [f"[{section}]"] + [
+                f"{key} = {json.dumps(said)}" for key, said in values.items()
+            ]
+    for entry in table.get("actions", ()):
+        lines += ["[[actions]]"] + [f"{key} = {json.dumps(said)}" for key, said in entry.items()]
+    return "\n".join(lines)
+
+
+def test_what_a_world_agrees_on_could_stand_in_a_file() -> None:
+    settings = [draw(seed).setting for seed in range(40)]
+    papers = [paper for each in settings for node in each.nodes for paper in papers_of(each, node)]
+    papers += [replace(papers[0], end=START, listed=True), replace(papers[0], unaddressed=True)]
+    assert any(paper.signed for paper in papers)
+    assert any(paper.via for paper in papers)
+    for paper in papers:
+        assert read_toml(_as_file(paper)) == paper.agreement
 
 
 def held(seeds: range) -> set[Held]:

@@ -202,7 +202,7 @@ class Links:
 
 
 ANSWER_TIMEOUT: Duration = 30 * SECOND
-_BASE64 = re.compile(rb"(?:[A-Za-z0-9+/]{1,76}={0,2}\r\n)+")
+_BASE64 = re.compile(rb"^(?:[A-Za-z0-9+/]{1,76}={0,2}\r\n)+", re.MULTILINE)
 
 Respond = Callable[[Answer], None]
 Over = Callable[[Reply | None, str, bool], None]
