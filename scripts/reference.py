@@ -24,8 +24,8 @@ import oncewire
 from oncewire import errors
 from oncewire.agreement.compose import PROFILES, compose, profile_values
 from oncewire.agreement.keys import KEYS as AGREEMENT_KEYS
-from oncewire.entry.admin import openapi
 from oncewire.entry.admin.app import AdminApp
+from oncewire.entry.admin.routes import page as openapi_page
 from oncewire.entry.cli.main import build
 from oncewire.entry.cli.output import EXIT_CODES
 from oncewire.entry.party.folder import make_party
@@ -33,7 +33,7 @@ from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.settings import KEYS as SETTINGS
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.assemble import open_store
-from oncewire.entry.watching.causes import CauseKind
+from oncewire.entry.watching.alerts import CauseKind
 from oncewire.entry.watching.metrics import METRICS, UP
 from oncewire.handler.world import RealWorld
 from oncewire.pipeline.lake.columns import COMMENT, former
@@ -269,7 +269,7 @@ def routes() -> Iterator[str]:
         party = load(folder).settings
         open_store(party).close()
         served = AdminApp(party).routes
-    page = openapi.page((one.path, one.method, one.permission, one.operation) for one in served)
+    page = openapi_page((one.path, one.method, one.permission, one.operation) for one in served)
     kinds = page["components"]["schemas"]
     for path, methods in sorted(page["paths"].items()):
         for method, operation in methods.items():

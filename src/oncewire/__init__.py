@@ -115,20 +115,20 @@ if TYPE_CHECKING:
     from oncewire.entry.running.open_party import open_party_blocking as open_party_blocking
     from oncewire.entry.watching.channels import ChannelView as ChannelView
     from oncewire.entry.watching.channels import WindowCell as WindowCell
-    from oncewire.entry.watching.overview import Overview as Overview
-    from oncewire.entry.watching.overview import PartnerOverview as PartnerOverview
-    from oncewire.entry.watching.overview import Readiness as Readiness
-    from oncewire.entry.watching.overview import RefusedMessage as RefusedMessage
+    from oncewire.entry.watching.snapshot import Overview as Overview
+    from oncewire.entry.watching.snapshot import PartnerOverview as PartnerOverview
+    from oncewire.entry.watching.snapshot import Readiness as Readiness
+    from oncewire.entry.watching.snapshot import RefusedMessage as RefusedMessage
     from oncewire.handler.actions import Accepted as Accepted
     from oncewire.handler.actions import Notice as Notice
     from oncewire.handler.actions import Submission as Submission
     from oncewire.handler.runtime.trying import Tried as Tried
     from oncewire.journal.outcome import Outcome as Outcome
     from oncewire.message.envelope import MessageStatus as MessageStatus
-    from oncewire.message.envelope import Payload as Payload
     from oncewire.message.envelope import Severity as Severity
     from oncewire.message.envelope import StatusResponse as StatusResponse
     from oncewire.message.ids import Service as Service
+    from oncewire.message.payload import Payload as Payload
 
 # Where each name lives that is loaded only when it is asked for.
 _ROOMS = {
@@ -146,12 +146,12 @@ _ROOMS = {
     "Notice": "oncewire.handler.actions",
     "OpenParty": "oncewire.entry.running.open_party",
     "Outcome": "oncewire.journal.outcome",
-    "Overview": "oncewire.entry.watching.overview",
-    "PartnerOverview": "oncewire.entry.watching.overview",
+    "Overview": "oncewire.entry.watching.snapshot",
+    "PartnerOverview": "oncewire.entry.watching.snapshot",
     "Payload": "oncewire.message.envelope",
-    "Readiness": "oncewire.entry.watching.overview",
+    "Readiness": "oncewire.entry.watching.snapshot",
     "ReceivedMessage": "oncewire.entry.delivery.received_message",
-    "RefusedMessage": "oncewire.entry.watching.overview",
+    "RefusedMessage": "oncewire.entry.watching.snapshot",
     "SendOptions": "oncewire.entry.messages.submitting",
     "Service": "oncewire.message.ids",
     "Severity": "oncewire.message.envelope",

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 import oncewire
-from oncewire.entry.admin.openapi import TYPES
+from oncewire.entry.admin.routes import TYPES
 from oncewire.entry.control.verbs import TABLE
 from oncewire.pipeline import sink
 from oncewire.pipeline.sources import ebxml

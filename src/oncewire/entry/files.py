@@ -153,6 +153,39 @@ def _is_left(folder: int, name: str) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """No other process that does the same changes a private file meanwhile. Each change replaces
+    the file, so the lock is on one beside it, which stays."""
+    make_folder(path.parent, PRIVATE_FOLDER)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    lock = path.with_name(f"{path.name}.lock")
+    try:
+        handle = os.open(lock, flags, PRIVATE)
+    except OSError as error:
+        raise NotAllowed(
+            f"{lock} cannot be written: {error.strerror}",
+            remedy="check the folder and its permissions",
+        ) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def version_of(path: Path) -> tuple[int, ...] | None:
+    """What changes whenever a private file is replaced; None: there is none. InvalidValue where
+    others can read it."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    if found.st_mode & 0o077:
+        raise InvalidValue(f"others on this machine can read {path}", remedy=f"chmod 600 {path}")
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 def sync_folder(folder: Path) -> None:
     """Have the names in a folder on the disk: a new file without its name is nowhere."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

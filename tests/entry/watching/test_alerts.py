@@ -25,8 +25,9 @@ from oncewire.entry.watching.alerts import (
     Alert,
     Alerting,
     Alerts,
+    plain,
+    restarted,
 )
-from oncewire.entry.watching.causes import plain, restarted
 from oncewire.entry.watching.snapshot import Snapshot, look
 from oncewire.errors import InvalidValue, TransportProblem
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND

@@ -13,8 +13,7 @@ import pytest
 from oncewire.entry.party.settings import AlertSettings
 from oncewire.entry.watching.alerts import Alerts
 from oncewire.entry.watching.metrics import metrics_text
-from oncewire.entry.watching.overview import SPACE_NONE, judge, readiness
-from oncewire.entry.watching.snapshot import snapshot
+from oncewire.entry.watching.snapshot import SPACE_NONE, judge, readiness, snapshot
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND
 from oncewire.store.sqlite import store as sqlite
 from tests.entry.watching.watched import Told, agreement, value, watched

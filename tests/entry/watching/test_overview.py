@@ -3,8 +3,7 @@
 import pytest
 
 from oncewire.entry.party.names import Names
-from oncewire.entry.watching.overview import _partner
-from oncewire.entry.watching.snapshot import PartnerSeen
+from oncewire.entry.watching.snapshot import PartnerSeen, _partner
 from oncewire.handler.contacts import Contact
 from oncewire.message.instant import MILLISECOND, SECOND
 

@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from time import monotonic
@@ -20,12 +21,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Match
 
-from oncewire.entry.admin import feed, form, openapi, reports, uploads
-from oncewire.entry.admin.meeting import Meeting
-from oncewire.entry.admin.problems import Refused, problem_in, problem_of
+from oncewire.entry.admin import feed, form, reports, routes
+from oncewire.entry.admin.meeting import MEETING, Meeting
 from oncewire.entry.admin.requests import (
+    Refused,
+    documents,
     json_body,
     parameters,
+    problem_in,
+    problem_of,
     query_of,
     read_file,
     send_query,
@@ -34,13 +38,16 @@ from oncewire.entry.admin.requests import (
 )
 from oncewire.entry.admin.routes import (
     NOBODY,
+    TEXT,
     Served,
+    Table,
     answered,
     as_json,
     check_role,
     hosts_of,
     netloc,
-    no_role,
+    operation,
+    query,
     route_of,
 )
 from oncewire.entry.admin.tokens import Token, TokenFile
@@ -55,7 +62,7 @@ from oncewire.entry.messages.submitting import SendOptions, find_agreement, subm
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.running.assemble import find_replaced, open_readers, store_path
 from oncewire.entry.running.open_party import tell_running
-from oncewire.entry.watching.overview import Readiness
+from oncewire.entry.watching.snapshot import Readiness
 from oncewire.errors import (
     InvalidValue,
     NotAllowed,
@@ -109,6 +116,16 @@ _SAFE = {
 }
 
 
+LOOK, TAKE = Permission.LOOK, Permission.TAKE
+HEALTH = ("/readyz", "/metrics")
+"""What is open to all where the settings say so."""
+
+AFTER = query("after", "Rows behind this seq.", "int", minimum=0)
+
+ROUTES = Table()
+"""The routes that are no verb's."""
+
+
 class AdminApp:
     """The ASGI application of one party."""
 
@@ -126,102 +143,27 @@ class AdminApp:
         self._strangers = Strangers()
         self._hosts = hosts_of(settings)
         self._meeting = Meeting(settings, lambda: _soon(tell_running(settings)))
-        verbs = map(self._of_verb, form.VERB_FORMS)
-        self.routes = (*verbs, *self._others(), *self._meeting.routes)
+        verbs = [
+            Served(
+                asked.method, asked.path, asked.verb.permission, partial(self._perform, asked),
+                routes.verb_operation(asked),
+            )
+            for asked in form.VERB_FORMS
+        ]  # fmt: skip
+        own = ROUTES.of(self)
+        if settings.admin.open_health:
+            own = tuple(
+                replace(each, permission=None) if each.path in HEALTH else each for each in own
+            )
+        self.routes = (*verbs, *own, *MEETING.of(self._meeting))
         self._page = as_json(
-            openapi.page(
+            routes.page(
                 (each.path, each.method, each.permission, each.operation) for each in self.routes
             )
         )
         self._console = Console(settings, self, self._meeting)
-        pages = map(self._of_page, self._console.routes)
+        pages = map(_served, self._console.routes)
         self._router = [(route_of(each), each) for each in (*self.routes, *pages)]
-
-    def _others(self) -> tuple[Served, ...]:
-        """The routes that are no verb's."""
-        look, take = Permission.LOOK, Permission.TAKE
-        health = None if self._settings.admin.open_health else look
-        text = {"text/plain": {"type": "string"}}
-        anything: dict[str, Any] = {"application/json": {}}
-        after = openapi.query("after", "Rows behind this seq.", "int", minimum=0)
-        limit = openapi.query("limit", "At most so many.", "int", minimum=1, maximum=feed.RANGE_MAX)
-        lines = openapi.query("limit", "At most so many.", "int", minimum=1)
-        stream = openapi.stream_operation
-        return (
-            Served("POST", form.UPLOADS, Permission.SUBMIT, self._send, openapi.upload_operation()),
-            Served(
-                "GET",
-                form.UPLOADS + "/{message_id}/payloads/{number}",
-                take,
-                self._payload,
-                openapi.payload_operation(),
-            ),
-            Served(
-                "GET", "/journal", look, self._journal,
-                stream(
-                    "journal", "A range of the journal, a row a line; Arrow where Accept asks.",
-                    {feed.NDJSON: {}, feed.ARROW: {}}, after, limit,
-                ),
-            ),
-            Served(
-                "GET", "/events", look, self._events,
-                stream(
-                    "events", "Rows as they are added to the journal (server-sent events).",
-                    {"text/event-stream": {}}, after,
-                ),
-            ),
-            Served(
-                "GET", "/ledger", look, self._ledger,
-                stream("ledger", "What the pipeline found, in figures.", anything),
-            ),
-            Served(
-                "GET", "/ledger/{part}", look, self._ledger,
-                stream(
-                    "ledger_part", "One part of it, such as findings.", anything,
-                    {"name": "part", "in": "path", "required": True, "schema": {"type": "string"}},
-                ),
-            ),
-            Served(
-                "GET",
-                form.UPLOADS + "/{message_id}/evidence",
-                take,
-                self._evidence,
-                openapi.evidence_operation(),
-            ),
-            Served(
-                "GET", "/agreements/{partner}", look, self._agreement,
-                stream(
-                    "agreement", "An agreement: values and origins, dangers, certificates.",
-                    anything,
-                    {"name": "partner", "in": "path", "required": True,
-                     "schema": {"type": "string"}},
-                ),
-            ),
-            Served(
-                "GET", "/doctor", look, self._doctor,
-                stream("doctor", "What the party stands on, looked at now.", anything),
-            ),
-            Served(
-                "GET", "/log", look, self._log_lines,
-                stream("log", "The last lines of the handler's log.", anything, lines),
-            ),
-            Served(
-                "GET", "/openapi.json", None, self._openapi,
-                stream("openapi", "This page.", anything),
-            ),
-            Served(
-                "GET", "/livez", None, self._live,
-                stream("livez", "Whether the admin port answers.", text),
-            ),
-            Served(
-                "GET", "/readyz", health, self._ready,
-                stream("readyz", "Whether the handler can take messages; a doubt a line.", text),
-            ),
-            Served(
-                "GET", "/metrics", health, self._metrics,
-                stream("metrics", "Figures for Prometheus.", text),
-            ),
-        )  # fmt: skip
 
     # --- the way in ------------------------------------------------------------------------------
 
@@ -234,7 +176,7 @@ class AdminApp:
         try:
             served = self._judge(request)
             caller = self._caller(request, served)
-            check_role(caller, served)
+            check_role(caller, served.permission)
             response = await served.answer(request, caller)
             # Wrong links, which a page tells.
             wrong = caller is NOBODY and response.status_code == 403
@@ -299,13 +241,15 @@ class AdminApp:
 
     def _caller(self, request: Request, served: Served) -> Token:
         """The token of a request."""
-        if served.permission is None:
-            return NOBODY
         if served.page:
-            session = self._console.session(request)
+            session = request.state.session = self._console.session(request)
+            if served.permission is None:
+                return NOBODY
             if session is None:
                 raise Refused(401, "sign-in", "the session is over, or there is none")
             return _token(session)
+        if served.permission is None:
+            return NOBODY
         said = request.headers.getlist("authorization")
         word, _, secret = said[0].partition(" ") if len(said) == 1 else ("", "", "")
         found = self._tokens.find(secret.strip()) if word.lower() == "bearer" else None
@@ -338,12 +282,6 @@ class AdminApp:
 
     # --- verbs -----------------------------------------------------------------------------------
 
-    def _of_verb(self, asked: VerbForm) -> Served:
-        """The route of a verb."""
-        permission = asked.verb.permission
-        answer = partial(self._perform, asked)
-        return Served(asked.method, asked.path, permission, answer, openapi.verb_operation(asked))
-
     async def _perform(self, asked: VerbForm, request: Request, caller: Token) -> Response:
         """Have a verb done by the handler."""
         given = query_of(request, asked) if asked.reads else await json_body(request)
@@ -369,20 +307,11 @@ class AdminApp:
 
     # --- what the console is made of -------------------------------------------------------------
 
-    def _of_page(self, page: Page) -> Served:
-        """The route of a page."""
-
-        async def answer(request: Request, _caller: Token) -> Response:
-            return await page.answer(request, self._console.session(request))
-
-        return Served(page.method, page.path, page.permission, answer, {}, page=True)
-
     async def ask(self, verb: str, session: Session, **given: Any) -> Any:
         """Have a verb done for a person, as for a program: by its role, and with its name."""
         asked = form.BY_NAME[verb]
         caller = _token(session)
-        if not caller.may(asked.verb.permission):
-            raise no_role(caller, asked.verb.permission)
+        check_role(caller, asked.verb.permission)
         doing = self._done(asked, given, caller)
         return await (doing if asked.waits else _soon(doing))
 
@@ -402,6 +331,7 @@ class AdminApp:
         if self._feed.listeners.total() >= LISTENERS:
             raise _LISTENERS
 
+    @ROUTES.route("POST", form.UPLOADS, Permission.SUBMIT, routes.upload_operation())
     async def _send(self, request: Request, caller: Token) -> Response:
         """Hand documents in. An Idempotency-Key becomes the MessageId, which the store lets be used
         once: a client that repeats a call whose answer was lost gets the answer of the first."""
@@ -412,13 +342,16 @@ class AdminApp:
         readable = await asyncio.to_thread(self._agreements.readable, to)
         agreement = find_agreement(readable, to, cpa_id)
         folder, limit = store_path(self._settings).parent, self._settings.admin.max_body
-        async with uploads.documents(request, folder, limit, file_name) as payloads:
+        async with documents(request, folder, limit, file_name) as payloads:
             there = self._settings.transports
             submission = submission_of(agreement, payloads, options, there, caller.name)
             try:
                 accepted = await self._verbs.submit(submission)
             except InvalidValue as error:
-                if form.IDEMPOTENCY in request.headers and await self._is_sent(message_id):
+                known = form.IDEMPOTENCY in request.headers and await self._read(
+                    lambda reader: reader.outgoing(message_id) is not None
+                )
+                if known:
                     raise _key_reused(error.problem) from None
                 raise
         if accepted.repeated and form.IDEMPOTENCY in request.headers:
@@ -469,10 +402,6 @@ class AdminApp:
         if kept != names:
             raise _key_reused("its documents had other file names")
 
-    async def _is_sent(self, message_id: str) -> bool:
-        """Whether a message with that id was submitted."""
-        return bool(await self._read(lambda reader: reader.outgoing(message_id) is not None))
-
     # --- what is kept ----------------------------------------------------------------------------
 
     def _reader(self) -> AbstractContextManager[Reader]:
@@ -489,6 +418,9 @@ class AdminApp:
         async with self._reading:
             return await asyncio.to_thread(ask)
 
+    @ROUTES.route(
+        "GET", form.UPLOADS + "/{message_id}/payloads/{number}", TAKE, routes.payload_operation()
+    )
     async def _payload(self, request: Request, _caller: Token) -> Response:
         """A document of a message, or a range of it."""
         number, message_id = request.path_params["number"], request.path_params["message_id"]
@@ -527,6 +459,14 @@ class AdminApp:
             kind or "application/octet-stream",
         )
 
+    @ROUTES.route(
+        "GET", "/journal", LOOK,
+        operation(
+            "journal", "A range of the journal, a row a line; Arrow where Accept asks.",
+            {feed.NDJSON: {}, feed.ARROW: {}},
+            AFTER, query("limit", "At most so many.", "int", minimum=1, maximum=feed.RANGE_MAX),
+        ),
+    )  # fmt: skip
     async def _journal(self, request: Request, _caller: Token) -> Response:
         """A range of the journal."""
         given = parameters(request, {"after", "limit"})
@@ -546,6 +486,13 @@ class AdminApp:
             ) from None
         return StreamingResponse(feed.as_arrow(rows), media_type=feed.ARROW)
 
+    @ROUTES.route(
+        "GET", "/events", LOOK,
+        operation(
+            "events", "Rows as they are added to the journal (server-sent events).",
+            {"text/event-stream": {}}, AFTER,
+        ),
+    )  # fmt: skip
     async def _events(self, request: Request, caller: Token) -> Response:
         """What is added to the journal."""
         given = parameters(request, {"after"})
@@ -567,13 +514,16 @@ class AdminApp:
         events = self._feed.events(caller.hash, after, may)
         # From here on it is counted.
         first = await anext(events)
-        return StreamingResponse(_chained(first, events), media_type="text/event-stream")
 
-    async def _ledger(self, request: Request, _caller: Token) -> Response:
-        """The summary of the lake."""
-        parameters(request, set())
-        return answered(await self.ledger(request.path_params.get("part")))
+        async def told() -> AsyncIterator[bytes]:
+            yield first
+            async for each in events:
+                yield each
 
+        return StreamingResponse(told(), media_type="text/event-stream")
+
+    @ROUTES.result("/ledger", "ledger", "What the pipeline found, in figures.")
+    @ROUTES.result("/ledger/{part}", "ledger_part", "One part of it, such as findings.", "part")
     async def ledger(self, part: str | None = None) -> Any:
         """The summary of the lake, or a part of it."""
         named = self._settings.lake.path
@@ -583,6 +533,14 @@ class AdminApp:
 
     # --- reports ---------------------------------------------------------------------------------
 
+    @ROUTES.route(
+        "GET", form.UPLOADS + "/{message_id}/evidence", TAKE,
+        operation(
+            "evidence",
+            "What proves that a message was sent and received, for others to check.",
+            {"application/zip": routes.BYTES}, routes.MESSAGE_ID,
+        ),
+    )  # fmt: skip
     async def _evidence(self, request: Request, _caller: Token) -> Response:
         """What proves that a message was received."""
         parameters(request, set())
@@ -595,10 +553,10 @@ class AdminApp:
         data: bytes = await asyncio.to_thread(made.as_zip)
         return data
 
-    async def _agreement(self, request: Request, _caller: Token) -> Response:
-        parameters(request, set())
-        return answered(await self.agreement(request.path_params["partner"]))
-
+    @ROUTES.result(
+        "/agreements/{partner}", "agreement",
+        "An agreement: values and origins, dangers, certificates.", "partner",
+    )  # fmt: skip
     async def agreement(self, partner: str) -> dict[str, Any]:
         """The agreement with a partner: its values, dangers and certificates."""
         now = RealWorld().now()
@@ -606,15 +564,19 @@ class AdminApp:
             reports.agreement, self._settings, self._agreements, partner, now
         )
 
-    async def _doctor(self, request: Request, _caller: Token) -> Response:
-        parameters(request, set())
-        return answered(await self.doctor())
-
+    @ROUTES.result("/doctor", "doctor", "What the party stands on, looked at now.")
     async def doctor(self) -> list[dict[str, Any]]:
         """What the party stands on, looked at now, by one at a time: it reads the whole store."""
         async with self._examining:
             return await asyncio.to_thread(reports.doctor, self._settings, RealWorld().now())
 
+    @ROUTES.route(
+        "GET", "/log", LOOK,
+        operation(
+            "log", "The last lines of the handler's log.", routes.JSON,
+            query("limit", "At most so many.", "int", minimum=1),
+        ),
+    )  # fmt: skip
     async def _log_lines(self, request: Request, _caller: Token) -> Response:
         given = parameters(request, {"limit"})
         return answered(await self.log(whole(given, "limit", 200)))
@@ -625,12 +587,20 @@ class AdminApp:
 
     # --- health ----------------------------------------------------------------------------------
 
+    @ROUTES.route("GET", "/openapi.json", None, operation("openapi", "This page.", routes.JSON))
     async def _openapi(self, _request: Request, _caller: Token) -> Response:
         return Response(self._page, media_type="application/json")
 
+    @ROUTES.route(
+        "GET", "/livez", None, operation("livez", "Whether the admin port answers.", TEXT)
+    )
     async def _live(self, _request: Request, _caller: Token) -> Response:
         return Response("alive\n", media_type="text/plain")
 
+    @ROUTES.route(
+        "GET", "/readyz", LOOK,
+        operation("readyz", "Whether the handler can take messages; a doubt a line.", TEXT),
+    )  # fmt: skip
     async def _ready(self, _request: Request, _caller: Token) -> Response:
         """Whether the handler can take messages now."""
         try:
@@ -644,6 +614,7 @@ class AdminApp:
         status = 200 if said.ready else 503
         return Response("".join(f"{line}\n" for line in told), status, media_type="text/plain")
 
+    @ROUTES.route("GET", "/metrics", LOOK, operation("metrics", "Figures for Prometheus.", TEXT))
     async def _metrics(self, _request: Request, _caller: Token) -> Response:
         """What is measured of the handler."""
         return Response(await _soon(self._verbs.figures()), media_type="text/plain")
@@ -683,15 +654,18 @@ _LISTENERS, _LISTENS = (
 )
 
 
+def _served(page: Page) -> Served:
+    """The route of a page."""
+
+    async def answer(request: Request, _caller: Token) -> Response:
+        return await page.answer(request, request.state.session)
+
+    return Served(page.method, page.path, page.permission, answer, {}, page=True)
+
+
 def _token(session: Session) -> Token:
     """What a session may do, as a token says it."""
     return Token(session.name, session.roles, session.hash)
-
-
-async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for each in rest:
-        yield each
 
 
 class Strangers:
@@ -720,8 +694,12 @@ def _address(request: Request) -> str:
 
 async def _while_there(request: Request, doing: Awaitable[Any]) -> Any:
     """What comes of it, unless the caller hangs up first."""
-    work = asyncio.ensure_future(doing)
-    gone = asyncio.ensure_future(_gone(request))
+
+    async def hang_up() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    work, gone = asyncio.ensure_future(doing), asyncio.ensure_future(hang_up())
     try:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
@@ -730,9 +708,3 @@ async def _while_there(request: Request, doing: Awaitable[Any]) -> Any:
     finally:
         gone.cancel()
         work.cancel()
-
-
-async def _gone(request: Request) -> None:
-    """Return when the caller has hung up."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

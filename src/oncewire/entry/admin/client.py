@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
@@ -37,12 +37,11 @@ from oncewire.entry.admin.form import (
 from oncewire.entry.control.values import checked
 from oncewire.entry.control.verb import Awaiting, Method, Verb
 from oncewire.entry.control.verbs import TABLE
-from oncewire.entry.delivery.received_message import ReceivedMessage
 from oncewire.entry.messages.documents import Document, payloads_of
 from oncewire.entry.messages.submitting import AS_AGREED, SendOptions, lifetime_of
 from oncewire.entry.running.open_party import PartyFace
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
-from oncewire.handler.actions import Accepted, Notice, Submission
+from oncewire.handler.actions import Accepted, Submission
 from oncewire.message.envelope import Payload
 from oncewire.message.ids import check_text
 from oncewire.message.instant import format_duration
@@ -84,13 +83,17 @@ class ConnectedParty(PartyFace, Awaiting):
             given = checked(method, method.bound(args, kwargs)).arguments
             result: R = await self._verb(method, given)
             return result
-        own: Any = {
+        own: dict[str, Callable[..., Awaitable[Any]]] = {
             "send": self._send,
             "submit": self._submit,
-            "confirm": self._confirm,
-            "confirm_notice": self._confirm_notice,
-        }[method.name]
-        done: R = await own(*args, **kwargs)
+            "confirm": lambda message: self._verb(
+                TABLE["confirm"], {"sender": message.sender, "message_id": message.message_id}
+            ),
+            "confirm_notice": lambda notice: self._verb(
+                TABLE["confirm_notice"], {"notice_id": notice.notice_id}
+            ),
+        }
+        done: R = await own[method.name](*args, **kwargs)
         return done
 
     async def _verb(self, verb: Verb[..., Any], given: Mapping[str, Any]) -> Any:
@@ -108,18 +111,14 @@ class ConnectedParty(PartyFace, Awaiting):
         else:
             answer = await self._ask("POST", path, json=said)
         written = answer["result"]
-        fetched = await self._fetched(written) if verb.returns == MESSAGES else None
-        return read_result(verb, written, fetched)
-
-    async def _fetched(self, messages: list[dict[str, Any]]) -> dict[str, Content]:
-        """The documents that did not come along, each in a file that goes with it."""
-        hrefs = [
-            payload["href"]
-            for message in messages
+        # Documents that did not come along, each in a file that goes with it.
+        fetched = {
+            payload["href"]: await self._fetch(payload["href"])
+            for message in (written if verb.returns == MESSAGES else ())
             for payload in message["payloads"]
             if "data" not in payload
-        ]
-        return {href: await self._fetch(href) for href in hrefs}
+        }
+        return read_result(verb, written, fetched)
 
     async def _fetch(self, href: str) -> Content:
         """A document, fetched into a file without a name."""
@@ -137,8 +136,14 @@ class ConnectedParty(PartyFace, Awaiting):
         media_type: str = "",
         options: SendOptions | None = None,
     ) -> Accepted:
-        query = {"to": to, **_options(AS_AGREED if options is None else options)}
-        return await self._upload(query, payloads_of(documents, media_type))
+        given = AS_AGREED if options is None else options
+        query = {each.name: getattr(given, each.name) for each in fields(given)}
+        lifetime = query.pop("time_to_live")
+        if isinstance(lifetime, timedelta):
+            lifetime = format_duration(lifetime_of(lifetime) or 0)
+        said = {name: _text(value) for name, value in query.items() if value}
+        said |= {} if lifetime is None else {"time_to_live": lifetime}
+        return await self._upload({"to": to, **said}, payloads_of(documents, media_type))
 
     async def _submit(self, submission: Submission) -> Accepted:
         """See `PartyFace.submit`."""
@@ -154,13 +159,6 @@ class ConnectedParty(PartyFace, Awaiting):
             "best_effort": "true" if submission.best_effort else "",
         }
         return await self._upload(query, submission.payloads)
-
-    async def _confirm(self, message: ReceivedMessage) -> bool:
-        given = {"sender": message.sender, "message_id": message.message_id}
-        return bool(await self._verb(TABLE["confirm"], given))
-
-    async def _confirm_notice(self, notice: Notice) -> bool:
-        return bool(await self._verb(TABLE["confirm_notice"], {"notice_id": notice.notice_id}))
 
     async def _upload(self, query: dict[str, str], payloads: tuple[Payload, ...]) -> Accepted:
         """Hand documents in, again where the answer is lost."""
@@ -257,16 +255,6 @@ def _is_taken_apart(payload: Payload) -> bool:
     return kind.startswith("multipart/") or kind == "application/x-www-form-urlencoded"
 
 
-def _options(options: SendOptions) -> dict[str, str]:
-    """Options as a query has them."""
-    found = {each.name: getattr(options, each.name) for each in fields(options)}
-    lifetime = found.pop("time_to_live")
-    if isinstance(lifetime, timedelta):
-        lifetime = format_duration(lifetime_of(lifetime) or 0)
-    said = {name: _text(value) for name, value in found.items() if value}
-    return said if lifetime is None else {**said, "time_to_live": lifetime}
-
-
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -279,27 +267,29 @@ class _Fetched:
 
     def open(self) -> BinaryIO:
         """See `Content`."""
-        return as_file(self._pieces())
 
-    def _pieces(self) -> Iterator[bytes]:
-        position = 0
-        while piece := os.pread(self._file.fileno(), PIECE, position):
-            position += len(piece)
-            yield piece
+        def pieces() -> Iterator[bytes]:
+            position = 0
+            while piece := os.pread(self._file.fileno(), PIECE, position):
+                position += len(piece)
+                yield piece
+
+        return as_file(pieces())
 
 
-def connect(
+@asynccontextmanager
+async def connect(
     url: str, token: str, *, ca: Path | str | None = None
-) -> AbstractAsyncContextManager[ConnectedParty]:
+) -> AsyncIterator[ConnectedParty]:
     """The party whose admin port is at that address, for as long as the block lasts.
 
     `token` is what `oncewire token add` showed: its roles say which verbs may be called. `ca` is
     the certificate (PEM) that vouches for the port's own, where this machine does not know it.
     """
-    return _connected(url, token, ca)
-
-
-def _check_url(url: str) -> None:
+    if not token.isascii() or not token.isprintable():
+        raise InvalidValue(
+            "the token cannot be one", remedy="give what `oncewire token add` showed"
+        )
     try:
         said = urlsplit(url)
         good = said.scheme in ("http", "https") and bool(said.hostname) and said.port != 0
@@ -310,30 +300,18 @@ def _check_url(url: str) -> None:
             f"{url[:100]!r} is no address of an admin port",
             remedy="give scheme, host and port alone, such as https://acme.example:8610",
         )
-
-
-def _trusted(ca: Path | str | None) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=ca)
+        trusted = ssl.create_default_context(cafile=ca)
     except OSError as error:
         why = error.strerror or getattr(error, "reason", "") or "it holds no certificate"
         raise InvalidValue(
             f"ca: {os.fspath(ca or '')} cannot be used: {why}",
             remedy="name a file of certificates (PEM)",
         ) from None
-
-
-@asynccontextmanager
-async def _connected(url: str, token: str, ca: Path | str | None) -> AsyncIterator[ConnectedParty]:
-    if not token.isascii() or not token.isprintable():
-        raise InvalidValue(
-            "the token cannot be one", remedy="give what `oncewire token add` showed"
-        )
-    _check_url(url)
     headers = {"Authorization": f"Bearer {token}"}
     patience = aiohttp.ClientTimeout(total=None, connect=30)
-    trusted = aiohttp.TCPConnector(ssl=_trusted(ca))
+    connector = aiohttp.TCPConnector(ssl=trusted)
     async with aiohttp.ClientSession(
-        url, headers=headers, timeout=patience, connector=trusted
+        url, headers=headers, timeout=patience, connector=connector
     ) as session:
         yield ConnectedParty(session)

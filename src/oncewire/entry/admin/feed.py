@@ -122,7 +122,10 @@ class Feed:
                 rows = await asyncio.to_thread(_since, self._readers, position, PAGE)
                 if rows:
                     position = rows[-1].seq
-                    yield b"".join(map(_event, rows))
+                    yield "".join(
+                        f"id: {row.seq}\nevent: {row.kind}\ndata: {json.dumps(facts_of(row))}\n\n"
+                        for row in rows
+                    ).encode()
                 elif not await self._wait(position, SIGN_OF_LIFE):
                     yield b": still here\n\n"
 
@@ -175,11 +178,6 @@ class Feed:
                     self._last = found
                     self._grown.notify_all()
             await asyncio.sleep(LOOK_EVERY)
-
-
-def _event(row: Row) -> bytes:
-    """A row as an event."""
-    return f"id: {row.seq}\nevent: {row.kind}\ndata: {json.dumps(facts_of(row))}\n\n".encode()
 
 
 def told_position(text: str) -> Iterator[int]:

@@ -18,10 +18,15 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oncewire.entry.admin import openapi, uploads
-from oncewire.entry.admin.problems import Refused
-from oncewire.entry.admin.requests import json_body, parameters
-from oncewire.entry.admin.routes import Served, answered
+from oncewire.entry.admin.requests import (
+    FORMS,
+    Refused,
+    flag,
+    json_body,
+    parameters,
+    whole_body,
+)
+from oncewire.entry.admin.routes import BYTES, JSON, Table, answered, operation, query
 from oncewire.entry.admin.tokens import Token
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.party import invitation
@@ -46,6 +51,12 @@ T = TypeVar("T")
 TOML = "application/toml"
 
 
+def _schema(kind: type[Struct]) -> dict[str, Any]:
+    """What is said of a JSON object."""
+    _, found = msgspec.json.schema_components([kind])
+    return dict(found[kind.__name__])
+
+
 class Invited(Struct, frozen=True, forbid_unknown_fields=True):
     """What to agree, as `oncewire partner invite` is told it."""
 
@@ -63,6 +74,13 @@ class Switched(Struct, frozen=True, forbid_unknown_fields=True):
     fingerprint: str
 
 
+OPERATE = Permission.OPERATE
+FILE = {TOML: {"type": "string"}}
+
+MEETING = Table()
+"""The routes by which partners meet."""
+
+
 class Meeting:
     """Invitations, partners' files and keys of one party."""
 
@@ -70,61 +88,16 @@ class Meeting:
         self._settings, self._taken_over = settings, taken_over
         # What one call found to be in order is still so when it writes.
         self._changing = asyncio.Lock()
-        look, operate = Permission.LOOK, Permission.OPERATE
-        file = {TOML: {"type": "string"}}
-        self.routes = (
-            Served(
-                "POST", "/invite", operate, self._invite,
-                _taking(
-                    openapi.stream_operation("invite", "An invitation, to be sent on.", file),
-                    "application/json", _schema(Invited),
-                ),
-            ),
-            Served(
-                "POST", "/accept", operate, self._accept,
-                _taking(
-                    openapi.stream_operation(
-                        "accept",
-                        "What a partner's invitation, acceptance or card would change; with its "
-                        "digest: it is written.",
-                        {"application/json": {}},
-                        openapi.query("digest", "SHA-256 of the file that was answered for."),
-                        openapi.query("insecure", "Without TLS or signatures, too.", "bool"),
-                        openapi.query("replace", "An agreement is written anew.", "bool"),
-                    ),
-                    "application/octet-stream", {"type": "string", "format": "binary"},
-                ),
-            ),
-            Served(
-                "GET", "/card", operate, self._card,
-                openapi.stream_operation("card", "Our card, for partners.", file),
-            ),
-            Served(
-                "GET", "/keys", look, self._keys,
-                openapi.stream_operation(
-                    "keys", "Our certificate, and the next one if it is made.",
-                    {"application/json": {}},
-                ),
-            ),
-            Served(
-                "POST", "/keys/next", operate, self._next_key,
-                openapi.stream_operation(
-                    "keys_next", "Make the key that follows ours.", {"application/json": {}}
-                ),
-            ),
-            Served(
-                "POST", "/keys/switch", operate, self._switch_key,
-                _taking(
-                    openapi.stream_operation(
-                        "keys_switch", "Use the next key from now on.", {"application/json": {}}
-                    ),
-                    "application/json", _schema(Switched),
-                ),
-            ),
-        )  # fmt: skip
 
     # --- invitations and partners' files ---------------------------------------------------------
 
+    @MEETING.route(
+        "POST", "/invite", OPERATE,
+        operation(
+            "invite", "An invitation, to be sent on.", FILE,
+            takes={"application/json": _schema(Invited)},
+        ),
+    )  # fmt: skip
     async def _invite(self, request: Request, caller: Token) -> Response:
         parameters(request, set())
         return _attached(*await self.invite(await json_body(request), caller.name))
@@ -141,13 +114,26 @@ class Meeting:
         self._log("an invitation was written", by, invitation=made.id)
         return made.file_name, made.to_toml()
 
+    @MEETING.route(
+        "POST", "/accept", OPERATE,
+        operation(
+            "accept",
+            "What a partner's invitation, acceptance or card would change; with its digest: it is "
+            "written.",
+            JSON,
+            query("digest", "SHA-256 of the file that was answered for."),
+            query("insecure", "Without TLS or signatures, too.", "bool"),
+            query("replace", "An agreement is written anew.", "bool"),
+            takes={"application/octet-stream": BYTES},
+        ),
+    )  # fmt: skip
     async def _accept(self, request: Request, caller: Token) -> Response:
         given = parameters(request, {"digest", "insecure", "replace"})
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind in uploads.FORMS:
+        if kind in FORMS:
             raise Refused(415, "media-type", f"a file is not sent as {kind}", "send it as it is")
-        data = await uploads.whole_body(request, FILE_MAX)
-        flags = {name: _truth(given, name) for name in ("insecure", "replace")}
+        data = await whole_body(request, FILE_MAX)
+        flags = {name: flag(given, name) for name in ("insecure", "replace")}
         if "digest" not in given:
             return answered(await self.consider(data, **flags))
         return answered(await self.accept(data, given["digest"], caller.name, **flags))
@@ -189,6 +175,7 @@ class Meeting:
         now = RealWorld().now()
         return consider(self._settings, data, now, insecure=insecure, replace_it=replace)
 
+    @MEETING.route("GET", "/card", OPERATE, operation("card", "Our card, for partners.", FILE))
     async def _card(self, request: Request, _caller: Token) -> Response:
         parameters(request, set())
         return _attached(*await self.card())
@@ -200,10 +187,7 @@ class Meeting:
 
     # --- our own key -----------------------------------------------------------------------------
 
-    async def _keys(self, request: Request, _caller: Token) -> Response:
-        parameters(request, set())
-        return answered(await self.keys())
-
+    @MEETING.result("/keys", "keys", "Our certificate, and the next one if it is made.")
     async def keys(self) -> dict[str, Any]:
         """Our certificate, and the next one if it is made."""
         return await asyncio.to_thread(self._described)
@@ -217,6 +201,10 @@ class Meeting:
             "next": None if made is None else _pair(made),
         }
 
+    @MEETING.route(
+        "POST", "/keys/next", OPERATE,
+        operation("keys_next", "Make the key that follows ours.", JSON),
+    )  # fmt: skip
     async def _next_key(self, request: Request, caller: Token) -> Response:
         if await json_body(request):
             raise InvalidValue("nothing is given here", remedy="send no body")
@@ -230,6 +218,13 @@ class Meeting:
         self._log("the next key was made", by, fingerprint=made.fingerprint)
         return _pair(made)
 
+    @MEETING.route(
+        "POST", "/keys/switch", OPERATE,
+        operation(
+            "keys_switch", "Use the next key from now on.", JSON,
+            takes={"application/json": _schema(Switched)},
+        ),
+    )  # fmt: skip
     async def _switch_key(self, request: Request, caller: Token) -> Response:
         said = _converted(await json_body(request), Switched)
         return answered(await self.switch_key(said.fingerprint, caller.name))
@@ -266,17 +261,6 @@ class Meeting:
         logger.info(what, extra={"by": by, **facts})
 
 
-def _taking(said: openapi.Operation, media_type: str, schema: dict[str, Any]) -> openapi.Operation:
-    """What is said of a route that takes a body."""
-    return said | {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}
-
-
-def _schema(kind: type[Struct]) -> dict[str, Any]:
-    """What is said of a JSON object."""
-    _, found = msgspec.json.schema_components([kind])
-    return dict(found[kind.__name__])
-
-
 def _told(found: Considered, data: bytes, *, written: bool) -> dict[str, Any]:
     """What a file changes, in the words of its answer."""
     facts = {**found.facts(), "digest": sha256(data).hexdigest(), "written": written}
@@ -293,13 +277,6 @@ def _converted(given: dict[str, Any], kind: type[T]) -> T:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         raise InvalidValue(str(error)[:200], remedy="/openapi.json says what is asked") from None
-
-
-def _truth(given: dict[str, str], name: str) -> bool:
-    said = given.get(name, "false")
-    if said not in ("true", "false"):
-        raise InvalidValue(f"{name} is no bool", remedy="say true or false")
-    return said == "true"
 
 
 def _attached(name: str, text: str) -> Response:

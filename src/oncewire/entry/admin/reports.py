@@ -33,7 +33,8 @@ def agreement(
 ) -> dict[str, Any]:
     """An agreement: its values and where each came from, its dangers, and both certificates."""
     kept = find_kept(folder.readable(partner), partner)
-    agreed = kept.agreement
+    agreed, own = kept.agreement, settings.path(settings.keys.certificate)
+    ours = read_certificates(read_bytes(own, "certificate")) if own.is_file() else ()
     return {
         "partner": kept.file.stem,
         "cpa_id": agreed.cpa_id,
@@ -46,7 +47,7 @@ def agreement(
         "values": [each.as_dict() for each in rows(agreed)],
         "findings": [each.as_dict() for each in check(agreed, now=now, abilities=able(settings))],
         "certificates": [
-            *_certificates("ours", (*agreed.own.certificates, *_own(settings))),
+            *_certificates("ours", (*agreed.own.certificates, *ours)),
             *_certificates(
                 kept.file.stem,
                 (
@@ -76,11 +77,6 @@ def _words(agreed: Agreement) -> Iterator[str]:
         yield f"Messages are numbered: at most {terms.window_size} are under way at once{order}."
     signs = {row.key: row.value for row in rows(agreed)}.get("security.sign")
     yield "What we send is signed." if signs == "true" else "What we send is not signed."
-
-
-def _own(settings: Settings) -> tuple[bytes, ...]:
-    file = settings.path(settings.keys.certificate)
-    return read_certificates(read_bytes(file, "certificate")) if file.is_file() else ()
 
 
 def _certificates(whose: str, ders: Iterable[bytes]) -> list[dict[str, Any]]:

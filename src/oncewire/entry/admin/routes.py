@@ -1,24 +1,267 @@
-"""Routes of the admin port: what each needs and does, and who may call it."""
+"""Routes of the admin port: what each needs and does, who may call it, and the page of OpenAPI 3.1
+that tells all of them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from oncewire.entry.admin import openapi
-from oncewire.entry.admin.problems import Refused
+from oncewire import __version__
+from oncewire.entry.admin.form import IDEMPOTENCY, KEY_MAX, MESSAGES, TakenMessage, VerbForm
+from oncewire.entry.admin.requests import MEDIA_TYPE, SCHEMA, Refused, parameters
 from oncewire.entry.admin.tokens import Token
-from oncewire.entry.control.verb import Permission
+from oncewire.entry.control.verb import Argument, Permission
+from oncewire.entry.control.verbs import MEANINGS, Status
+from oncewire.entry.messages.details import MessageDetails
+from oncewire.entry.messages.listing import MessagePage
+from oncewire.entry.messages.outlook import Trouble
+from oncewire.entry.messages.story import Story
+from oncewire.entry.messages.submitting import SendOptions
 from oncewire.entry.party.settings import Settings
+from oncewire.entry.watching.channels import ChannelView
+from oncewire.entry.watching.snapshot import Overview, Readiness
+from oncewire.handler.actions import Accepted, Notice
+from oncewire.handler.runtime.trying import Tried
+from oncewire.journal.outcome import Outcome
+from oncewire.message.envelope import StatusResponse
+
+TYPES: dict[str, Any] = {
+    "None": None,
+    "str": str,
+    "list[str]": list[str],
+    "int": int,
+    "bool": bool,
+    "Accepted": Accepted,
+    "Outcome | None": Outcome | None,
+    MESSAGES: list[TakenMessage],  # type: ignore[valid-type]
+    "list[Notice]": list[Notice],
+    "StatusResponse | None": StatusResponse | None,
+    "list[Tried]": list[Tried],
+    "Status": Status,
+    "MessagePage": MessagePage,
+    "Story": Story,
+    "MessageDetails": MessageDetails,
+    "list[Trouble]": list[Trouble],
+    "list[ChannelView]": list[ChannelView],
+    "Overview": Overview,
+    "Readiness": Readiness,
+}
+"""What the results of verbs are in Python, by their annotation."""
+
+_KINDS: dict[str, dict[str, Any]] = {
+    "str": {"type": "string", "minLength": 1, "maxLength": 4096},
+    "int": {"type": "integer"},
+    "float": {"type": "number"},
+    "bool": {"type": "boolean"},
+}
+
+Operation = dict[str, Any]
+_REF = "#/components/schemas/{name}"
+
+MESSAGE_ID: Operation = {
+    "name": "message_id",
+    "in": "path",
+    "required": True,
+    "description": MEANINGS["message_id"].help,
+    "schema": _KINDS["str"],
+}
+"""The message that a path is about."""
+
+
+def page(operations: Iterable[tuple[str, str, Permission | None, Operation]]) -> dict[str, Any]:
+    """The whole page, of (path, method, permission, operation)."""
+    paths: dict[str, dict[str, Operation]] = {}
+    for path, method, permission, operation in operations:
+        said = dict(operation)
+        said["x-permission"] = "open" if permission is None else permission.value
+        said["security"] = [] if permission is None else [{"token": []}]
+        said.setdefault("responses", {})["default"] = {"$ref": "#/components/responses/Problem"}
+        paths.setdefault(path, {})[method.lower()] = said
+    kinds = [kind for kind in TYPES.values() if kind is not None]
+    _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Oncewire",
+            "version": __version__,
+            "description": "The verbs of a party over HTTP. `x-permission` is the role that a "
+            "token needs.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {**schemas, "Problem": SCHEMA},
+            "responses": {
+                "Problem": {
+                    "description": "What is wrong, and what to do next (RFC 9457).",
+                    "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+                }
+            },
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def verb_operation(form: VerbForm) -> Operation:
+    """What is said of a verb."""
+    verb = form.verb
+    summary, _, more = verb.help.partition("\n")
+    (result,), _ = msgspec.json.schema_components([TYPES[verb.returns]], ref_template=_REF)
+    said: Operation = {
+        "operationId": verb.name,
+        "summary": summary,
+        "description": more.strip(),
+        "parameters": [MESSAGE_ID] if form.about_message else [],
+        "responses": {"200": _result_of(result, "Done.")},
+    }
+    if form.reads:
+        said["parameters"] += [
+            {
+                "name": argument.name,
+                "in": "query",
+                "required": argument.required,
+                "description": MEANINGS[argument.name].help,
+                "schema": _schema(argument),
+            }
+            for argument in form.arguments
+        ]
+    elif form.arguments:
+        schema = {
+            "type": "object",
+            "properties": {argument.name: _schema(argument) for argument in form.arguments},
+            "required": [argument.name for argument in form.arguments if argument.required],
+            "additionalProperties": False,
+        }
+        said["requestBody"] = {
+            "required": any(argument.required for argument in form.arguments),
+            "content": {"application/json": {"schema": schema}},
+        }
+    return said
+
+
+def _result_of(schema: Any, says: str) -> Operation:
+    """The answer that holds a result."""
+    body = {"type": "object", "required": ["result"], "properties": {"result": schema}}
+    return {"description": says, "content": {"application/json": {"schema": body}}}
+
+
+def _schema(argument: Argument) -> dict[str, Any]:
+    """What is said of an argument."""
+    meaning = MEANINGS[argument.name]
+    kind = argument.type.removesuffix(" | None")
+    said: dict[str, Any] = {"description": meaning.help}
+    if kind.startswith(("list", "tuple")):
+        said |= {"type": "array", "items": _KINDS["str"]}
+    else:
+        said |= _KINDS.get(kind, {})
+    if meaning.least is not None and "type" in said:
+        said["minimum"] = meaning.least
+    if argument.default is not None and not argument.required:
+        said["default"] = argument.default
+    return said
+
+
+def query(name: str, says: str, kind: str = "str", **more: Any) -> Operation:
+    """A parameter of the query that is no argument of a verb."""
+    schema = {**_KINDS[kind], **more}
+    return {"name": name, "in": "query", "required": False, "description": says, "schema": schema}
+
+
+def in_path(name: str, kind: str = "string") -> Operation:
+    """A part of the path that is no MessageId."""
+    return {"name": name, "in": "path", "required": True, "schema": {"type": kind}}
+
+
+JSON: Operation = {"application/json": {}}
+TEXT: Operation = {"text/plain": {"type": "string"}}
+BYTES: Operation = {"type": "string", "format": "binary"}
+
+
+def operation(
+    name: str,
+    summary: str,
+    media_types: Mapping[str, Any],
+    *parameters: Operation,
+    takes: Mapping[str, Any] | None = None,
+) -> Operation:
+    """What is said of a route that is no verb's: the media types and schemas that it answers and
+    that it `takes`."""
+    content = {each: {"schema": schema} for each, schema in media_types.items()}
+    said: Operation = {
+        "operationId": name,
+        "summary": summary,
+        "parameters": list(parameters),
+        "responses": {"200": {"description": summary, "content": content}},
+    }
+    if takes is not None:
+        body = {each: {"schema": schema} for each, schema in takes.items()}
+        said["requestBody"] = {"required": True, "content": body}
+    return said
+
+
+def upload_operation() -> Operation:
+    """What is said of handing documents in."""
+    key = {
+        "name": IDEMPOTENCY,
+        "in": "header",
+        "required": False,
+        "description": "The same key with the same content is sent once, and answered the same.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": KEY_MAX, "pattern": "^[!-~]+$"},
+    }
+    options = [
+        query(each.name, "See SendOptions.", "bool" if each.type == "bool" else "str")
+        for each in fields(SendOptions)
+    ]
+    said = operation(
+        "send",
+        "Hand documents in: they are stored when this answers, and sent from then on.",
+        {},
+        query("to", "The partner's name or PartyId."),
+        query("cpa_id", "Or the CPAId of the agreement."),
+        query("file_name", "What the document is called."),
+        *options,
+        key,
+        takes={"application/octet-stream": BYTES, "multipart/mixed": BYTES},
+    )
+    said["requestBody"] |= {
+        "description": "One document, whose media type is the Content-Type; several as "
+        "multipart/mixed.",
+        "required": False,
+    }
+    ids = {"message_id": {"type": "string"}, "conversation_id": {"type": "string"}}
+    schema = {"type": "object", "required": list(ids), "properties": ids}
+    said["responses"] = {"201": _result_of(schema, "Stored.")}
+    return said
+
+
+def payload_operation() -> Operation:
+    """What is said of a document of a message."""
+    said = operation(
+        "payload",
+        "A document of a message that was sent or received; Range is understood.",
+        # It has the media type that it was given.
+        {"*/*": {}},
+        MESSAGE_ID,
+        in_path("number", "integer"),
+        query("sender", "Whose message it is, where two partners used one id."),
+    )
+    said["responses"]["206"] = {"description": "A range of it.", "content": {"*/*": {"schema": {}}}}
+    return said
+
+
+# --- what is served ------------------------------------------------------------------------------
 
 Answer = Callable[[Request, Token], Awaitable[Response]]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 NOBODY = Token("", frozenset(), "")
 """Who calls a route that is open."""
@@ -32,9 +275,49 @@ class Served:
     path: str
     permission: Permission | None
     answer: Answer
-    operation: openapi.Operation
+    operation: Operation
     # A page of the console: a browser's session stands for a token, and errors are pages.
     page: bool = False
+
+
+class Table:
+    """The routes of a class, each written above the method that answers it."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[str, str, Permission | None, Callable[..., Any], Operation]] = []
+
+    def route(
+        self, method: str, path: str, permission: Permission | None, said: Operation
+    ) -> Callable[[F], F]:
+        """A route whose method makes the response of a request and its caller."""
+
+        def add(answer: F) -> F:
+            self._rows.append((method, path, permission, answer, said))
+            return answer
+
+        return add
+
+    def result(self, path: str, name: str, summary: str, *places: str) -> Callable[[F], F]:
+        """A route for those who may look, which answers what its method returns, by the places of
+        its path."""
+
+        def add(told: F) -> F:
+            async def answer(owner: Any, request: Request, _caller: Token) -> Response:
+                parameters(request, set())
+                return answered(await told(owner, **request.path_params))
+
+            said = operation(name, summary, JSON, *map(in_path, places))
+            self._rows.append(("GET", path, Permission.LOOK, answer, said))
+            return told
+
+        return add
+
+    def of(self, owner: object) -> tuple[Served, ...]:
+        """The routes, answered by an object of that class."""
+        return tuple(
+            Served(method, path, permission, partial(answer, owner), said)
+            for method, path, permission, answer, said in self._rows
+        )
 
 
 def hosts_of(settings: Settings) -> frozenset[str]:
@@ -54,20 +337,15 @@ def netloc(origin: str) -> str:
         return ""
 
 
-def check_role(caller: Token, served: Served) -> None:
-    """Refuse a token that has not the role of a route."""
-    if served.permission is not None and not caller.may(served.permission):
-        raise no_role(caller, served.permission)
-
-
-def no_role(caller: Token, permission: Permission) -> Refused:
-    """What is told to a caller without a role."""
-    return Refused(
-        403,
-        "role",
-        f"{caller.name} does not have the role {permission.value}",
-        f"use a token that has it, or `oncewire console --role {permission.value}`",
-    )
+def check_role(caller: Token, permission: Permission | None) -> None:
+    """Refuse a token that does not have a role."""
+    if permission is not None and not caller.may(permission):
+        raise Refused(
+            403,
+            "role",
+            f"{caller.name} does not have the role {permission.value}",
+            f"use a token that has it, or `oncewire console --role {permission.value}`",
+        )
 
 
 def route_of(served: Served) -> Route:

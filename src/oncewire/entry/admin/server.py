@@ -73,7 +73,11 @@ def check_settings(settings: Settings) -> None:
         raise InvalidValue(
             "admin.certificate and admin.key belong together", remedy="name both, or neither"
         )
-    if admin.certificate is None and not _is_loopback(admin.host):
+    try:
+        loopback = ipaddress.ip_address(admin.host).is_loopback
+    except ValueError:
+        loopback = admin.host == "localhost"
+    if admin.certificate is None and not loopback:
         raise InvalidValue(
             f"the admin port at {admin.host} can be reached from other machines, without TLS",
             remedy="set admin.certificate and admin.key, or admin.host = 127.0.0.1",
@@ -95,13 +99,6 @@ def _check_pair(certificate: Path, key: Path) -> None:
             f"admin.certificate {certificate} and admin.key {key} cannot be used: {why}",
             remedy="name a certificate and its own private key, both PEM, the key without password",
         ) from None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def is_installed() -> bool:
@@ -139,28 +136,25 @@ async def admin_port(
 
 async def _bound(settings: Settings) -> socket.socket:
     """The socket; the child of a handler that was killed lets go of it within moments."""
-    for _ in range(PATIENCE):
-        with contextlib.suppress(TransportProblem):
-            return _bound_now(settings)
-        await asyncio.sleep(0.1)
-    return _bound_now(settings)
-
-
-def _bound_now(settings: Settings) -> socket.socket:
     admin = settings.admin
     family = socket.AF_INET6 if ":" in admin.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((admin.host, admin.port))
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        raise TransportProblem(
-            f"the admin port {admin.host}:{admin.port} cannot be used: {error.strerror}",
-            remedy="set another admin.port, or end what listens there",
-        ) from None
-    return listener
+    for left in range(PATIENCE, -1, -1):
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((admin.host, admin.port))
+            listener.listen(128)
+        except OSError as error:
+            listener.close()
+            if not left:
+                raise TransportProblem(
+                    f"the admin port {admin.host}:{admin.port} cannot be used: {error.strerror}",
+                    remedy="set another admin.port, or end what listens there",
+                ) from None
+        else:
+            return listener
+        await asyncio.sleep(0.1)
+    raise AssertionError
 
 
 class _AdminPort:
@@ -342,18 +336,19 @@ async def _serve() -> None:
     # What it cannot load is told to the parent.
     config.load()
     server = uvicorn.Server(config)
-    threading.Thread(target=_until_told, args=(server,), daemon=True).start()
+
+    def until_told() -> None:
+        """The parent says when to stop; one that died says nothing, and the next one wants the
+        port."""
+        if sys.stdin.buffer.readline() != STOP:
+            os._exit(1)
+        server.should_exit = True
+
+    threading.Thread(target=until_told, daemon=True).start()
     with socket.socket(fileno=said["socket"]) as listener:
         sys.stdout.buffer.write(READY)
         sys.stdout.buffer.flush()
         await server.serve([listener])
-
-
-def _until_told(server: Any) -> None:
-    """The parent says when to stop; one that died says nothing, and the next one wants the port."""
-    if sys.stdin.buffer.readline() != STOP:
-        os._exit(1)
-    server.should_exit = True
 
 
 def _start_logging(settings: Settings) -> None:

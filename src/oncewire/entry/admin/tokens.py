@@ -6,19 +6,16 @@ can read: a guess costs as much as guessing the token, so a slow hash would prot
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
 from msgspec import Struct
 
 from oncewire.entry.control.verb import Permission
-from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, read_text, write_new
+from oncewire.entry.files import PRIVATE, locked, read_text, version_of, write_new
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.message.ids import check_id
 
@@ -46,7 +43,7 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
         self._known: dict[str, Token] = {}
 
     def tokens(self) -> list[Token]:
@@ -67,9 +64,11 @@ class TokenFile:
             )
         given = frozenset(roles)
         if not given:
-            raise InvalidValue("the token has no role", remedy=f"give --role: {_every_role()}")
+            raise InvalidValue(
+                "the token has no role", remedy=f"give --role: {', '.join(Permission)}"
+            )
         secret = MARK + secrets.token_urlsafe(32)
-        with self._alone():
+        with locked(self._path):
             known = self.tokens()
             if any(token.name == name for token in known):
                 raise NotAllowed(
@@ -81,7 +80,7 @@ class TokenFile:
 
     def remove(self, name: str) -> None:
         """Forget a token: who has it is refused from now on."""
-        with self._alone():
+        with locked(self._path):
             known = self.tokens()
             left = [token for token in known if token.name != name]
             if len(left) == len(known):
@@ -91,41 +90,13 @@ class TokenFile:
                 )
             self._write(left)
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """No other process changes the file meanwhile. The file itself is replaced by each change,
-        so the lock is on one beside it, which stays."""
-        make_folder(self._path.parent, PRIVATE_FOLDER)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        lock = self._path.with_name(f"{self._path.name}.lock")
-        try:
-            handle = os.open(lock, flags, PRIVATE)
-        except OSError as error:
-            raise NotAllowed(
-                f"{lock} cannot be written: {error.strerror}",
-                remedy="check the folder and its permissions",
-            ) from None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
-
     def _read(self) -> dict[str, Token]:
         """The tokens by hash, as the file says now."""
-        try:
-            found = self._path.stat()
-        except FileNotFoundError:
+        version = version_of(self._path)
+        if version is None:
             self._seen, self._known = None, {}
-            return {}
-        mark = (found.st_mtime_ns, found.st_size, found.st_ino)
-        if mark != self._seen:
-            if found.st_mode & 0o077:
-                raise InvalidValue(
-                    f"others on this machine can read {self._path}",
-                    remedy=f"chmod 600 {self._path}",
-                )
-            self._known, self._seen = self._parsed(), mark
+        elif version != self._seen:
+            self._known, self._seen = self._parsed(), version
         return self._known
 
     def _parsed(self) -> dict[str, Token]:
@@ -151,7 +122,3 @@ class TokenFile:
 
 def _hash(secret: str) -> str:
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _every_role() -> str:
-    return ", ".join(Permission)

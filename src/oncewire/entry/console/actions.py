@@ -2,23 +2,33 @@
 
 What a button did is told once, on the page that follows it and to the browser that pressed it: by
 an address alone nothing can be said to have happened. A test of a partner takes a while, so it goes
-on while pages show how far it is.
+on while pages show how far it is. A form is read within bounds of size and time, and taken from the
+session's own pages.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from email import message_from_bytes
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
-from oncewire.errors import NotAllowed, NotHere, OncewireError
+from oncewire.entry.party.folder import FILE_MAX
+from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError
 
 if TYPE_CHECKING:
+    from email.message import Message
+
+    from starlette.requests import Request
+
+    from oncewire.entry.console.sign_in import Session
     from oncewire.message.instant import Instant
 
 T = TypeVar("T")
@@ -179,3 +189,70 @@ class Trials:
             trial.problem = f"{error.problem}; {error.remedy}" if error.remedy else error.problem
         finally:
             trial.ended = clock()
+
+
+# --- forms ---
+
+
+FORM_MAX, FIELDS_MAX = 64 * 1024, 100
+FORM_WITHIN = 10.0
+"""Seconds in which a form has to be there."""
+
+_UNREADABLE = "the form cannot be read"
+
+
+def check_signed(session: Session, given: Mapping[str, str]) -> None:
+    """Refuse a form that is not one of the session's own pages."""
+    if not hmac.compare_digest(given.get("csrf", "").encode(), session.csrf.encode()):
+        raise NotAllowed("the form is not one of this session", remedy="go back and load the page")
+
+
+async def fields_of(request: Request) -> list[tuple[str, str]]:
+    """The fields of a form, in order; TimeoutError where it comes too slowly."""
+    body = await _body(request, "application/x-www-form-urlencoded", FORM_MAX)
+    try:
+        return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX)
+    except ValueError:
+        raise InvalidValue(_UNREADABLE) from None
+
+
+async def upload_of(request: Request) -> tuple[dict[str, str], bytes]:
+    """The fields of a form, and the file that comes with it as its field `file`."""
+    body = await _body(request, "multipart/form-data", FILE_MAX + FORM_MAX)
+    head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode("latin-1")
+    found: dict[str, bytes] = {}
+    try:
+        form = message_from_bytes(head + body)
+        parts = form.get_payload() if form.is_multipart() else ()
+        for part in cast("list[Message]", parts):
+            name = part.get_param("name", header="content-disposition")
+            data = part.get_payload(decode=True)
+            if not isinstance(name, str) or not isinstance(data, bytes) or name in found:
+                raise InvalidValue(_UNREADABLE, remedy="send the form of the page")
+            found[name] = data
+        data = found.pop("file", b"")
+        given = {name: value.decode() for name, value in found.items()}
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise InvalidValue(_UNREADABLE, remedy="send the form of the page") from None
+    if not data:
+        raise InvalidValue("no file was chosen, or it is empty", remedy="choose the partner's file")
+    if len(data) > FILE_MAX:
+        raise _too_large(FILE_MAX)
+    return given, data
+
+
+async def _body(request: Request, kind: str, limit: int) -> bytes:
+    if request.headers.get("content-type", "").partition(";")[0].strip() != kind:
+        raise InvalidValue("the body is no form", remedy="send the form of the page")
+    body = b""
+    # Anybody may send one: no place is kept for long.
+    async with asyncio.timeout(FORM_WITHIN):
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > limit:
+                raise _too_large(limit)
+    return body
+
+
+def _too_large(limit: int) -> InvalidValue:
+    return InvalidValue(f"the form has more than {limit} bytes", remedy="choose a smaller file")

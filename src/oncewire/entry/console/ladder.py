@@ -91,7 +91,7 @@ def draw(story: Story) -> Ladder:
     places = {lane.name: lane.x for lane in lanes}
     last, crowded = lanes[-1].x if lanes else 0, len(lanes) > 2
     began = steps[0].at if steps else 0
-    rungs = []
+    rungs, room = [], TEXTS[crowded]
     for number, step in enumerate(steps):
         x = places[step.node]
         left = x == lanes[0].x
@@ -101,9 +101,9 @@ def draw(story: Story) -> Ladder:
                 x,
                 x - 14 if left else x + 14,
                 "end" if left else "start",
-                _cut(step.what, TEXTS[crowded]),
+                step.what if len(step.what) <= room else f"{step.what[: room - 1]}…",
                 step.what,
-                _offset(step.at - began),
+                f"+{(step.at - began) / 1e6:.3f} s",
                 tone_of(step.kind),
             )
         )
@@ -196,11 +196,3 @@ def _attempt(step: StoryStep) -> str:
     """The number of an attempt, as its words have it: `attempt 2 over http`."""
     words = step.what.split()
     return words[1] if len(words) > 1 and words[0] == "attempt" else ""
-
-
-def _offset(duration: int) -> str:
-    return f"+{duration / 1e6:.3f} s"
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

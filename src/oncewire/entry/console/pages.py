@@ -12,13 +12,13 @@ import csv
 import io
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from shlex import quote as shell_quote
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import quote
 
 from msgspec import structs
@@ -27,8 +27,16 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from oncewire import __version__
 from oncewire.agreement.compose import PROFILES
 from oncewire.entry.console import ladder, searching
-from oncewire.entry.console.actions import ACTIONS, Once, Outcomes, Shown, Trials
-from oncewire.entry.console.forms import fields_of, signed, there, upload_of
+from oncewire.entry.console.actions import (
+    ACTIONS,
+    Once,
+    Outcomes,
+    Shown,
+    Trials,
+    check_signed,
+    fields_of,
+    upload_of,
+)
 from oncewire.entry.console.pulse import Pulse
 from oncewire.entry.console.rendering import MEDIA_TYPES, POLICY, STATIC, day, link, render
 from oncewire.entry.console.sign_in import Session, SignIns
@@ -160,6 +168,23 @@ class Page:
     answer: Callable[[Request, Session | None], Awaitable[Response]]
 
 
+TAKE, OPERATE = Permission.TAKE, Permission.OPERATE
+F = TypeVar("F", bound=Callable[..., Any])
+_PAGES: list[tuple[str, str, Permission | None, Callable[..., Awaitable[Response]]]] = []
+
+
+def _page_at(
+    path: str, role: Permission | None = Permission.LOOK, *, method: str = "GET"
+) -> Callable[[F], F]:
+    """A page of the console, for sessions with a role; None: for all, signed in or not."""
+
+    def add(answer: F) -> F:
+        _PAGES.append((method, path, role, answer))
+        return answer
+
+    return add
+
+
 class Console:
     """The pages of one party."""
 
@@ -173,33 +198,8 @@ class Console:
         self._once = Once()
         # Browsers give a cookie to every port of a host.
         self._cookie = f"oncewire-{settings.admin.port}"
-        look, operate = Permission.LOOK, Permission.OPERATE
-        self.routes = (
-            Page("GET", "/console/static/{name:path}", None, self._static),
-            Page("GET", "/console/sign-in", None, self._sign_in_page),
-            Page("POST", "/console/sign-in", None, self._sign_in),
-            Page("POST", "/console/sign-out", look, self._sign_out),
-            Page("GET", "/console", look, self._home),
-            Page("GET", "/console/", look, self._now),
-            Page("GET", "/console/live", look, self._live),
-            Page("GET", "/console/pulse.json", look, self._lines),
-            Page("GET", "/console/messages", look, self._messages),
-            Page("GET", "/console/messages.csv", look, self._csv),
-            Page("GET", "/console/messages.json", look, self._json),
-            Page("GET", "/console/message", look, self._message),
-            Page("GET", "/console/document", Permission.TAKE, self._document),
-            Page("GET", "/console/evidence", Permission.TAKE, self._evidence),
-            Page("GET", "/console/channels", look, self._channels),
-            Page("GET", "/console/partners", look, self._partners),
-            Page("GET", "/console/partner", look, self._partner),
-            Page("GET", "/console/ledger", look, self._ledger),
-            Page("GET", "/console/health", look, self._health),
-            Page("POST", "/console/do", operate, self._do),
-            Page("POST", "/console/invite", operate, self._invite),
-            Page("POST", "/console/accept", operate, self._consider),
-            Page("POST", "/console/accepted", operate, self._accept),
-            Page("GET", "/console/acceptance", operate, self._acceptance),
-            Page("GET", "/console/card", operate, self._card),
+        self.routes = tuple(
+            Page(method, path, role, partial(answer, self)) for method, path, role, answer in _PAGES
         )
 
     # --- who is there ----------------------------------------------------------------------------
@@ -209,17 +209,19 @@ class Console:
         secret = request.cookies.get(self._cookie, "")
         return self._sign_ins.session(secret, _now()) if secret else None
 
-    async def _sign_in_page(self, _request: Request, session: Session | None) -> Response:
+    @_page_at("/console/sign-in", None)
+    async def _sign_in_page(self, request: Request, session: Session | None) -> Response:
         """Where a link leads; what stands behind its # is put into the form by the browser."""
-        return self._page("sign_in.html", session, {"problem": ""})
+        return self._page(request, session, "sign_in.html", {"problem": ""})
 
+    @_page_at("/console/sign-in", None, method="POST")
     async def _sign_in(self, request: Request, _session: Session | None) -> Response:
         """Use a link."""
         given = dict(await fields_of(request))
         used = self._sign_ins.use_link(given.get("link", ""), _now())
         if used is None:
             problem = "The link was used already, is too old, or is none."
-            return self._page("sign_in.html", None, {"problem": problem}, 403)
+            return self._page(request, None, "sign_in.html", {"problem": problem}, 403)
         secret, granted = used
         response = RedirectResponse("/console/", 303)
         response.set_cookie(
@@ -233,9 +235,10 @@ class Console:
         )
         return response
 
-    async def _sign_out(self, request: Request, session: Session | None) -> Response:
+    @_page_at("/console/sign-out", method="POST")
+    async def _sign_out(self, request: Request, who: Session) -> Response:
         """End the session."""
-        who = signed(session, dict(await fields_of(request)))
+        check_signed(who, dict(await fields_of(request)))
         self._sign_ins.end(who, _now())
         response = RedirectResponse("/console/sign-in", 303)
         response.delete_cookie(self._cookie, path="/console")
@@ -244,15 +247,24 @@ class Console:
     # --- pages -----------------------------------------------------------------------------------
 
     def _page(
-        self, template: str, session: Session | None, values: dict[str, Any], status: int = 200
+        self,
+        request: Request,
+        session: Session | None,
+        template: str,
+        values: Mapping[str, Any],
+        status: int = 200,
     ) -> Response:
+        done = ""
+        # What was just done is told once, and not to a page that only looks again.
+        if session is not None and "hx-request" not in request.headers:
+            done = self._outcomes.take(session.hash, request.query_params.get("said", ""))
         facts = {
             "party": self._settings.party.name,
             "session": session,
             "version": __version__,
             "now": _now(),
             "page": template.removesuffix(".html"),
-            "done": "",
+            "done": done,
             "operates": session is not None and session.may(Permission.OPERATE),
             "takes": session is not None and session.may(Permission.TAKE),
             "chaos": self._settings.console.chaos is not None,
@@ -272,13 +284,10 @@ class Console:
         # The file of the sessions may be what is wrong.
         with suppress(OncewireError):
             session = self.session(request)
-        return self._page(
-            "problem.html",
-            session,
-            {"status": status, "detail": detail, "remedy": remedy},
-            status,
-        )
+        values = {"status": status, "detail": detail, "remedy": remedy}
+        return self._page(request, session, "problem.html", values, status)
 
+    @_page_at("/console/static/{name:path}", None)
     async def _static(self, request: Request, _session: Session | None) -> Response:
         path = STATIC.get(request.path_params["name"])
         if path is None:
@@ -286,12 +295,13 @@ class Console:
         kept = {"Cache-Control": "max-age=3600"}
         return Response(path.read_bytes(), 200, kept, MEDIA_TYPES[path.suffix])
 
-    async def _home(self, _request: Request, _session: Session | None) -> Response:
+    @_page_at("/console")
+    async def _home(self, _request: Request, _who: Session) -> Response:
         return RedirectResponse("/console/", 303)
 
-    async def _live(self, _request: Request, session: Session | None) -> Response:
+    @_page_at("/console/live")
+    async def _live(self, _request: Request, who: Session) -> Response:
         """Tell a page that it may be old."""
-        who = there(session)
         positions = self._offers.positions(
             who.hash, LIVE_EVERY, lambda: self._sign_ins.lasts(who, _now())
         )
@@ -306,8 +316,8 @@ class Console:
 
         return StreamingResponse(told(), media_type="text/event-stream")
 
-    async def _now(self, request: Request, session: Session | None) -> Response:
-        who = there(session)
+    @_page_at("/console/")
+    async def _now(self, request: Request, who: Session) -> Response:
         values: dict[str, Any] = {"seen": None, "troubles": [], "down": "", "totals": {}}
         try:
             seen = await self._offers.ask("overview", who)
@@ -317,13 +327,14 @@ class Console:
         except DOWN as error:
             values["down"] = f"{error.problem}. {error.remedy or ''}"
         values["totals"] = self._pulse.totals(_now())
-        return self._page("now.html", session, values | self._said(request, who))
+        return self._page(request, who, "now.html", values)
 
-    async def _lines(self, _request: Request, session: Session | None) -> Response:
+    @_page_at("/console/pulse.json")
+    async def _lines(self, _request: Request, who: Session) -> Response:
         with suppress(*DOWN):
-            seen = await self._offers.ask("overview", there(session))
+            seen = await self._offers.ask("overview", who)
             await self._pulse.read(seen.journal)
-        return _as_json(self._pulse.lines(_now()))
+        return Response(json.dumps(self._pulse.lines(_now())), media_type="application/json")
 
     async def _find(
         self, request: Request, who: Session, *, tally: bool = False
@@ -341,10 +352,10 @@ class Console:
             given = wanted.given | ({"tally": True} if tally else {})
             return wanted, await self._offers.ask(wanted.verb, who, **given), ""
         except (InvalidValue, NotHere) as error:
-            return wanted, None, f"{error.problem}; {error.remedy}"
+            return wanted, None, _in_words(error)
 
-    async def _messages(self, request: Request, session: Session | None) -> Response:
-        who = there(session)
+    @_page_at("/console/messages")
+    async def _messages(self, request: Request, who: Session) -> Response:
         counts = "slow" not in request.query_params and "after" not in request.query_params
         wanted, found, problem = await self._find(request, who, tally=counts)
         messages = () if found is None else found.messages
@@ -353,8 +364,9 @@ class Console:
             today = date.fromisoformat(day(_now()))
             said = searching.summed_up(wanted, found.tally, today, whole=found.whole)
         return self._page(
+            request,
+            who,
             "messages.html",
-            session,
             {
                 "wanted": wanted,
                 "said": said,
@@ -371,28 +383,29 @@ class Console:
                     for kind in ("csv", "json")
                 },
                 "states": searching.STATES,
-            }
-            | self._said(request, who),
+            },
             422 if problem else 200,
         )
 
-    async def _export(self, request: Request, session: Session | None) -> list[dict[str, Any]]:
+    async def _export(self, request: Request, who: Session) -> list[dict[str, Any]]:
         """Exactly what the page of the same query shows."""
-        _, found, problem = await self._find(request, there(session))
+        _, found, problem = await self._find(request, who)
         if found is None:
             raise InvalidValue(problem)
         return [structs.asdict(each) for each in found.messages]
 
-    async def _csv(self, request: Request, session: Session | None) -> Response:
-        rows = await self._export(request, session)
+    @_page_at("/console/messages.csv")
+    async def _csv(self, request: Request, who: Session) -> Response:
+        rows = await self._export(request, who)
         text = io.StringIO()
         writer = csv.DictWriter(text, ListedMessage.__struct_fields__, quoting=csv.QUOTE_ALL)
         writer.writeheader()
         writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
         return _attached(text.getvalue().encode("utf-8", "backslashreplace"), "messages.csv")
 
-    async def _json(self, request: Request, session: Session | None) -> Response:
-        rows = await self._export(request, session)
+    @_page_at("/console/messages.json")
+    async def _json(self, request: Request, who: Session) -> Response:
+        rows = await self._export(request, who)
         return _attached(json.dumps(rows).encode(), "messages.json")
 
     async def _troubled(
@@ -410,15 +423,17 @@ class Console:
         messages: tuple[ListedMessage, ...] = page.messages
         return messages
 
-    async def _message(self, request: Request, session: Session | None) -> Response:
-        who, message_id = there(session), request.query_params.get("id", "")
+    @_page_at("/console/message")
+    async def _message(self, request: Request, who: Session) -> Response:
+        message_id = request.query_params.get("id", "")
         direction = request.query_params.get("direction", "")
         meant = {"message_id": message_id} | ({"direction": direction} if direction else {})
         story = await self._offers.ask("why", who, **meant)
         details = await self._offers.ask("show", who, **meant)
         return self._page(
+            request,
+            who,
             "message.html",
-            session,
             {
                 "story": story,
                 "direction": direction,
@@ -430,8 +445,7 @@ class Console:
                 "url": self._url(),
                 "quoted": shell_quote(message_id),
                 "encoded": quote(message_id, safe=""),
-            }
-            | self._said(request, who),
+            },
         )
 
     async def _preview(self, request: Request, who: Session, message_id: str) -> dict[str, Any]:
@@ -441,9 +455,10 @@ class Console:
             return {}
         try:
             found = await self._offers.content(message_id, number, None)
-            data = await asyncio.to_thread(_beginning, found)
+            with found.open() as file:
+                data = await asyncio.to_thread(file.read, PREVIEW)
         except OncewireError as error:
-            return {"number": number, "problem": f"{error.problem}; {error.remedy}", "text": ""}
+            return {"number": number, "problem": _in_words(error), "text": ""}
         text = data.decode("utf-8", "replace")
         return {"number": number, "problem": "", "text": text, "whole": found.size <= PREVIEW}
 
@@ -452,77 +467,75 @@ class Console:
         scheme = "http" if admin.certificate is None else "https"
         return f"{scheme}://{admin.names[0] if admin.names else admin.host}:{admin.port}"
 
-    async def _document(self, request: Request, _session: Session | None) -> Response:
+    @_page_at("/console/document", TAKE)
+    async def _document(self, request: Request, _who: Session) -> Response:
         asked = request.query_params
         found = await self._offers.content(asked.get("id", ""), asked.get("number", ""), None)
         return await self._offers.download(request, found)
 
-    async def _evidence(self, request: Request, _session: Session | None) -> Response:
+    @_page_at("/console/evidence", TAKE)
+    async def _evidence(self, request: Request, _who: Session) -> Response:
         message_id = request.query_params.get("id", "")
         name = f"evidence-{_FILE.sub('_', message_id)[:80]}.zip"
         return _attached(await self._offers.evidence(message_id), name)
 
-    async def _channels(self, request: Request, session: Session | None) -> Response:
-        who = there(session)
+    @_page_at("/console/channels")
+    async def _channels(self, request: Request, who: Session) -> Response:
         found = await self._offers.ask("channels", who)
-        return self._page("channels.html", session, {"channels": found} | self._said(request, who))
+        return self._page(request, who, "channels.html", {"channels": found})
 
-    async def _partners(self, request: Request, session: Session | None) -> Response:
-        who = there(session)
+    @_page_at("/console/partners")
+    async def _partners(self, request: Request, who: Session) -> Response:
         seen = await self._offers.ask("overview", who)
         today = day(_now())
         chosen = searching.day_of(request.query_params.get("day", "")) or today
-        values: dict[str, Any] = {"seen": seen, "profiles": _grouped(), "keys": None}
-        values |= {"chosen": chosen, "until": searching.next_day(chosen)}
+        counted: dict[str, dict[str, int]] = {}
+        asked = {"since": chosen, "until": searching.next_day(chosen), "limit": 1, "tally": True}
         # A page that only looks again shows the partners anew, and not their numbers.
         again = "hx-request" in request.headers
-        counted = {} if again else await self._counted(seen.partners, chosen, who)
-        values |= {"counted": counted}
+        for partner in () if again else seen.partners[:PARTNERS_COUNTED]:
+            with suppress(OncewireError):
+                page = await self._offers.ask("outbox", who, partner=partner.name, **asked)
+                counted[partner.name] = searching.in_groups(page.tally)
+        values = {"seen": seen, "profiles": _grouped(), "keys": None, "counted": counted}
+        values |= {"chosen": chosen, "until": searching.next_day(chosen)}
         # A party may have no key at all, or one that others keep.
         with suppress(InvalidValue, NotHere, NotAllowed):
             values["keys"] = await self._meets.keys()
-        return self._page("partners.html", session, values | self._said(request, who))
+        return self._page(request, who, "partners.html", values)
 
-    async def _counted(
-        self, partners: Iterable[Any], chosen: str, who: Session
-    ) -> dict[str, dict[str, int]]:
-        """What became of the messages that were sent to each partner on a day, in numbers."""
-        found: dict[str, dict[str, int]] = {}
-        asked = {"since": chosen, "until": searching.next_day(chosen), "limit": 1, "tally": True}
-        for partner in list(partners)[:PARTNERS_COUNTED]:
-            with suppress(OncewireError):
-                page = await self._offers.ask("outbox", who, partner=partner.name, **asked)
-                found[partner.name] = searching.in_groups(page.tally)
-        return found
-
-    async def _partner(self, request: Request, session: Session | None) -> Response:
-        who, name = there(session), request.query_params.get("name", "")
+    @_page_at("/console/partner")
+    async def _partner(self, request: Request, who: Session) -> Response:
+        name = request.query_params.get("name", "")
         seen = await self._offers.ask("overview", who)
         known = next((each for each in seen.partners if each.name == name), None)
         agreed = await self._offers.agreement(name)
         values = {"partner": known, "name": name, "agreed": agreed, "trial": self._trials.of(name)}
         digest = request.query_params.get("acceptance", "")
         values["acceptance"] = digest if self._shown.has(who.hash, digest) else ""
-        return self._page("partner.html", session, values | self._said(request, who))
+        return self._page(request, who, "partner.html", values)
 
-    async def _ledger(self, _request: Request, session: Session | None) -> Response:
+    @_page_at("/console/ledger")
+    async def _ledger(self, request: Request, who: Session) -> Response:
         values: dict[str, Any] = {"summary": None, "findings": [], "problem": "", "since": None}
         try:
             values["summary"] = summary = await self._offers.ledger()
             values["findings"] = await self._offers.ledger("findings")
-            values["written"] = _instant(summary.get("written_at"))
+            values["written"] = None
+            with suppress(InvalidValue):
+                values["written"] = parse_instant(str(summary.get("written_at")))[0]
             read = summary.get("nodes", {}).get(self._settings.party.name, {}).get("seq")
             with suppress(*DOWN):
-                seen = await self._offers.ask("overview", there(session))
+                seen = await self._offers.ask("overview", who)
                 # A journal that ends before what was read is another one, or was restored.
                 if isinstance(read, int) and seen.journal >= read:
                     values["since"] = seen.journal - read
         except NotHere as error:
-            values["problem"] = f"{error.problem}; {error.remedy}"
-        return self._page("ledger.html", session, values)
+            values["problem"] = _in_words(error)
+        return self._page(request, who, "ledger.html", values)
 
-    async def _health(self, request: Request, session: Session | None) -> Response:
-        who = there(session)
+    @_page_at("/console/health")
+    async def _health(self, request: Request, who: Session) -> Response:
         values: dict[str, Any] = {"reasons": [], "seen": None, "findings": None, "lines": []}
         values |= {"doubts": [], "no_log": "", "metrics": ""}
         try:
@@ -538,34 +551,38 @@ class Console:
         try:
             values["lines"] = await self._offers.log(200)
         except NotHere as error:
-            values["no_log"] = f"{error.problem}; {error.remedy}"
-        return self._page("health.html", session, values)
+            values["no_log"] = _in_words(error)
+        return self._page(request, who, "health.html", values)
 
     # --- how partners meet -----------------------------------------------------------------------
 
-    async def _invite(self, request: Request, session: Session | None) -> Response:
+    @_page_at("/console/invite", OPERATE, method="POST")
+    async def _invite(self, request: Request, who: Session) -> Response:
         """An invitation, as a file."""
         given = dict(await fields_of(request))
-        who = signed(session, given)
+        check_signed(who, given)
         asked: dict[str, Any] = {name: given.get(name, "") for name in ("profile", "cpa_id")}
         asked |= {name: name in given for name in ("ordered", "insecure", "sign")}
         making = partial(self._meets.invite, asked, who.name)
         (name, text), _ = await self._once.do(who.hash, given.get("once", ""), making)
         return _attached(text.encode(), name)
 
-    async def _consider(self, request: Request, session: Session | None) -> Response:
+    @_page_at("/console/accept", OPERATE, method="POST")
+    async def _consider(self, request: Request, who: Session) -> Response:
         """What a partner's file would change: it is written when the person says so."""
         given, data = await upload_of(request)
-        who = signed(session, given)
+        check_signed(who, given)
         flags = {name: name in given for name in ("insecure", "replace")}
         told = await self._meets.consider(data, **flags)
         self._shown.keep(who.hash, told["digest"], "", data)
-        return self._page("accept.html", session, {"told": told, "flags": flags})
+        return self._page(request, who, "accept.html", {"told": told, "flags": flags})
 
-    async def _accept(self, request: Request, session: Session | None) -> Response:
+    @_page_at("/console/accepted", OPERATE, method="POST")
+    async def _accept(self, request: Request, who: Session) -> Response:
         """Write what the file says that was shown to this session under its digest."""
         given = dict(await fields_of(request))
-        who, digest = signed(session, given), given.get("digest", "")
+        check_signed(who, given)
+        digest = given.get("digest", "")
         if "compared" not in given:
             raise NotAllowed(
                 "the fingerprint was not compared", remedy="ask the partner by telephone, first"
@@ -585,24 +602,27 @@ class Console:
         place = link("partner", name=told["partner"], said=word, acceptance=reply and digest)
         return RedirectResponse(place, 303)
 
-    async def _acceptance(self, request: Request, session: Session | None) -> Response:
+    @_page_at("/console/acceptance", OPERATE)
+    async def _acceptance(self, request: Request, who: Session) -> Response:
         """The acceptance that was made of an invitation, as a file."""
-        name, data = self._shown.of(there(session).hash, request.query_params.get("digest", ""))
+        name, data = self._shown.of(who.hash, request.query_params.get("digest", ""))
         if not name:
             raise NotHere("this invitation was not accepted yet")
         return _attached(data, name)
 
-    async def _card(self, _request: Request, _session: Session | None) -> Response:
+    @_page_at("/console/card", OPERATE)
+    async def _card(self, _request: Request, _who: Session) -> Response:
         name, text = await self._meets.card()
         return _attached(text.encode(), name)
 
     # --- what is done ----------------------------------------------------------------------------
 
-    async def _do(self, request: Request, session: Session | None) -> Response:
+    @_page_at("/console/do", OPERATE, method="POST")
+    async def _do(self, request: Request, who: Session) -> Response:
         """Have a verb done that changes something; then show the page that it was asked on."""
         fields = await fields_of(request)
         given = dict(fields)
-        who = signed(session, given)
+        check_signed(who, given)
         word = given.get("do", "")
         place = given.get("back", "").partition("#")[0]
         place = place if place.startswith("/console/") else "/console/"
@@ -656,11 +676,9 @@ class Console:
         several = f"Done for {len(ids)} messages. " if len(ids) > 1 else ""
         return several + (action.not_done if result is False else action.done)
 
-    def _said(self, request: Request, who: Session) -> dict[str, str]:
-        """What the page says of what was just done: once, and not to one that only looks again."""
-        if "hx-request" in request.headers:
-            return {}
-        return {"done": self._outcomes.take(who.hash, request.query_params.get("said", ""))}
+
+def _in_words(error: OncewireError) -> str:
+    return f"{error.problem}; {error.remedy}"
 
 
 def _grouped() -> dict[str, dict[str, str]]:
@@ -670,11 +688,6 @@ def _grouped() -> dict[str, dict[str, str]]:
         names = [name for name in left if name.startswith(beginnings)]
         found[family] = {name: left.pop(name).says for name in names}
     return found | ({"Others": {name: each.says for name, each in left.items()}} if left else {})
-
-
-def _beginning(found: Payload) -> bytes:
-    with found.open() as file:
-        return file.read(PREVIEW)
 
 
 def _cell(value: Any) -> Any:
@@ -687,17 +700,6 @@ def _cell(value: Any) -> Any:
 def _attached(data: bytes, name: str) -> Response:
     said = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(data, 200, said, "application/octet-stream")
-
-
-def _as_json(value: Any) -> Response:
-    return Response(json.dumps(value), media_type="application/json")
-
-
-def _instant(text: Any) -> Instant | None:
-    try:
-        return parse_instant(str(text))[0]
-    except InvalidValue:
-        return None
 
 
 def _now() -> Instant:

@@ -8,10 +8,8 @@ roles as a token has: `read` always, others if the link was made with them.
 
 from __future__ import annotations
 
-import fcntl
 import hmac
 import json
-import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -22,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from oncewire.entry.control.verb import Permission
-from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, read_text, write_new
+from oncewire.entry.files import PRIVATE, locked, read_text, version_of, write_new
 from oncewire.errors import InvalidValue
 from oncewire.message.instant import Duration, Instant
 
@@ -65,7 +63,7 @@ class SignIns:
 
     def __init__(self, path: Path, link_for: Duration, session_for: Duration) -> None:
         self._path, self._link_for, self._session_for = path, link_for, session_for
-        self._seen: tuple[int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
         self._kept = _Kept()
 
     def add_link(self, name: str, roles: Iterable[Permission], now: Instant) -> str:
@@ -117,17 +115,10 @@ class SignIns:
 
     def _read(self) -> _Kept:
         """The file as it is now."""
-        try:
-            found = self._path.stat()
-        except FileNotFoundError:
+        version = version_of(self._path)
+        if version is None:
             return _Kept()
-        mark = (found.st_mtime_ns, found.st_ino)
-        if mark != self._seen:
-            if found.st_mode & 0o077:
-                raise InvalidValue(
-                    f"others on this machine can read {self._path}",
-                    remedy=f"chmod 600 {self._path}",
-                )
+        if version != self._seen:
             try:
                 self._kept = msgspec.json.decode(read_text(self._path, "sign-ins"), type=_Kept)
             except msgspec.DecodeError as error:
@@ -135,24 +126,19 @@ class SignIns:
                     f"{self._path} holds no sign-ins: {error}",
                     remedy="remove it: every browser signs in anew",
                 ) from None
-            self._seen = mark
+            self._seen = version
         return self._kept
 
     @contextmanager
     def _changed(self, now: Instant) -> Iterator[_Kept]:
         """The file to change: no other process changes it meanwhile."""
-        make_folder(self._path.parent, PRIVATE_FOLDER)
-        lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(self._path):
             self._seen = None
             kept = self._read()
             left = _Kept(_lasting(kept.links, now), _lasting(kept.sessions, now))
             yield left
             text = json.dumps(msgspec.to_builtins(left), indent=1) + "\n"
             write_new(self._path, text, PRIVATE, replace=True)
-        finally:
-            os.close(lock)
 
 
 def _lasting(passes: dict[str, Pass], now: Instant) -> dict[str, Pass]:

@@ -21,7 +21,7 @@ from oncewire.entry.control.verbs import TABLE, Status, Verbs
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.party.names import Names
 from oncewire.entry.party.settings import AlertSettings, Settings
-from oncewire.entry.watching.overview import Overview, Readiness, overview, readiness
+from oncewire.entry.watching.snapshot import Overview, Readiness, overview, readiness
 from oncewire.errors import HandlerFailed, NotAllowed, NotHere, TransportProblem
 from oncewire.handler.actions import Accepted, Submission
 from oncewire.handler.delivering.deliver import LEASE, GivenMessage

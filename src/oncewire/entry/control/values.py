@@ -29,7 +29,7 @@ from oncewire.entry.messages.listing import MessagePage
 from oncewire.entry.messages.outlook import Trouble
 from oncewire.entry.messages.story import Story
 from oncewire.entry.watching.channels import ChannelView
-from oncewire.entry.watching.overview import Overview, Readiness
+from oncewire.entry.watching.snapshot import Overview, Readiness
 from oncewire.errors import InvalidValue, NotHere
 from oncewire.handler.actions import Accepted, Submission
 from oncewire.handler.delivering.view import JoinedContent, PartContent

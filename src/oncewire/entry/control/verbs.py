@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from oncewire.entry.party.names import Names
     from oncewire.entry.party.settings import Settings
     from oncewire.entry.watching.channels import ChannelView
-    from oncewire.entry.watching.overview import Overview, Readiness
+    from oncewire.entry.watching.snapshot import Overview, Readiness
     from oncewire.handler.actions import Accepted, Notice, Submission
     from oncewire.handler.delivering.deliver import GivenMessage
     from oncewire.handler.runtime.engine import Engine

@@ -77,7 +77,13 @@ def channels_of(reader: Reader, limit: int) -> list[ChannelView]:
     """So many channels of each direction, those that stand still first, then those with messages
     under way; however many there are, some hundreds of them are looked at."""
     sending, receiving = _looked_at(reader, limit)
-    sending.sort(key=lambda channel: (not channel.suspended, not _busy(channel), channel.key))
+    sending.sort(
+        key=lambda channel: (
+            not channel.suspended,
+            channel.next_number == channel.first_unsettled,
+            channel.key,
+        )
+    )
     receiving.sort(key=lambda channel: (not channel.held, channel.key))
     live: dict[str, list[StoredOutgoing]] = {}
     latest: dict[str, str] = {}
@@ -115,10 +121,6 @@ def _looked_at(reader: Reader, limit: int) -> tuple[list[SendingChannel], list[R
         if key is not None and key not in into and (got := reader.receiving_channel(key)):
             into[key] = got
     return list(out.values()), list(into.values())
-
-
-def _busy(channel: SendingChannel) -> bool:
-    return channel.next_number != channel.first_unsettled
 
 
 def _sending(

@@ -41,31 +41,29 @@ class Metric:
     """One metric: what it says, by which labels, and where that is seen."""
 
     name: str
-    kind: Kind
     help: str
     labels: tuple[str, ...]
     # The values of its labels with its own; None: there is nothing to say.
     read: Callable[[Snapshot, dict[str, str]], Values]
 
+    @property
+    def kind(self) -> Kind:
+        """How it behaves, which Prometheus wants its name to say."""
+        return Kind.COUNTER if self.name.endswith("_total") else Kind.GAUGE
 
-def _one(name: str, kind: Kind, says: str, read: Callable[[Snapshot], float | None]) -> Metric:
+
+def _one(name: str, says: str, read: Callable[[Snapshot], float | None]) -> Metric:
     """A metric of the process."""
-    return Metric(name, kind, says, (), lambda seen, _names: [((), read(seen))])
+    return Metric(name, says, (), lambda seen, _names: [((), read(seen))])
 
 
-def _each(
-    name: str, kind: Kind, says: str, read: Callable[[PartnerSeen, Instant], float | None]
-) -> Metric:
+def _each(name: str, says: str, read: Callable[[PartnerSeen, Instant], float | None]) -> Metric:
     """A metric of every partner."""
-    return Metric(
-        name,
-        kind,
-        says,
-        ("partner",),
-        lambda seen, names: [
-            ((names[partner.peer],), read(partner, seen.at)) for partner in seen.partners
-        ],
-    )
+
+    def values(seen: Snapshot, names: dict[str, str]) -> Values:
+        return [((names[partner.peer],), read(partner, seen.at)) for partner in seen.partners]
+
+    return Metric(name, says, ("partner",), values)
 
 
 def _days(ends: Instant | None, now: Instant) -> float | None:
@@ -76,172 +74,123 @@ def _since(began: Instant | None, now: Instant) -> float:
     return max(0.0, (now - began) / SECOND) if began else 0.0
 
 
-def _outcomes(seen: Snapshot, names: dict[str, str]) -> Values:
-    return [
-        ((names[partner.peer], outcome.value), partner.contact.outcomes[outcome])
-        for partner in seen.partners
-        for outcome in Outcome
-    ]
-
-
-def _unserved(seen: Snapshot, _names: dict[str, str]) -> Values:
-    return [((reason.value,), seen.unserved[reason]) for reason in Unserved]
-
-
 UP = Metric(
-    "oncewire_up",
-    Kind.GAUGE,
-    "1 while the handler takes turns, 0 when it has failed or stands still.",
-    (),
+    "oncewire_up", "1 while the handler takes turns, 0 when it has failed or stands still.", (),
     lambda _seen, _names: [((), 1)],
-)
+)  # fmt: skip
 
 METRICS = (
     UP,
     _one(
         "oncewire_loop_lag_seconds",
-        Kind.GAUGE,
         "The longest that anything waited for its turn in the last minute.",
         lambda seen: seen.lag,
     ),
     _one(
-        "oncewire_commit_seconds",
-        Kind.GAUGE,
-        "How long it took lately until a commit was durable.",
+        "oncewire_commit_seconds", "How long it took lately until a commit was durable.",
         lambda seen: seen.commit,
     ),
     _one(
-        "oncewire_attempts_under_way",
-        Kind.GAUGE,
-        "Attempts to send that are under way now, at most 256.",
+        "oncewire_attempts_under_way", "Attempts to send that are under way now, at most 256.",
         lambda seen: seen.in_flight,
     ),
     _one(
-        "oncewire_journal_rows_total",
-        Kind.COUNTER,
-        "Rows that the journal has had, removed ones too.",
+        "oncewire_journal_rows_total", "Rows that the journal has had, removed ones too.",
         lambda seen: seen.journal,
     ),
     _one(
         "oncewire_database_bytes",
-        Kind.GAUGE,
         "Size of the database, which holds messages and journal, with its log.",
         lambda seen: seen.space.database,
     ),
     _one(
-        "oncewire_spool_bytes",
-        Kind.GAUGE,
-        "Size of the files of large payloads.",
+        "oncewire_spool_bytes", "Size of the files of large payloads.",
         lambda seen: seen.space.spool,
     ),
     _one(
-        "oncewire_disk_free_bytes",
-        Kind.GAUGE,
-        "Free bytes on the disk of the database.",
+        "oncewire_disk_free_bytes", "Free bytes on the disk of the database.",
         lambda seen: seen.space.free,
     ),
+    _one("oncewire_disk_bytes", "Size of the disk of the database.", lambda seen: seen.space.total),
     _one(
-        "oncewire_disk_bytes",
-        Kind.GAUGE,
-        "Size of the disk of the database.",
-        lambda seen: seen.space.total,
-    ),
-    _one(
-        "oncewire_incidents_open",
-        Kind.GAUGE,
-        "What waits for an operator's decision.",
+        "oncewire_incidents_open", "What waits for an operator's decision.",
         lambda seen: len(seen.incidents),
     ),
     _one(
-        "oncewire_application_refusing",
-        Kind.GAUGE,
-        "Messages that the application is offered and refuses.",
+        "oncewire_application_refusing", "Messages that the application is offered and refuses.",
         lambda seen: seen.refused,
     ),
     _one(
-        "oncewire_clock_in_doubt",
-        Kind.GAUGE,
-        "1 while the machine's clock was set and nothing may expire.",
+        "oncewire_clock_in_doubt", "1 while the machine's clock was set and nothing may expire.",
         lambda seen: seen.clock_in_doubt,
     ),
     _one(
         "oncewire_certificate_days_left",
-        Kind.GAUGE,
         "Days until our own certificate ends; below 0 it has ended.",
         lambda seen: _days(seen.certificate_ends, seen.at),
     ),
     _one(
         "oncewire_strangers_refused_total",
-        Kind.COUNTER,
         "Messages of strangers, or not as agreed, that were refused.",
         lambda seen: seen.strangers,
     ),
     Metric(
         "oncewire_unserved_total",
-        Kind.COUNTER,
         "Who came and was not served, by reason: told_to_wait (429), busy (503), slow (408), "
         "handshake.",
         ("reason",),
-        _unserved,
+        lambda seen, _: [((reason.value,), seen.unserved[reason]) for reason in Unserved],
     ),
     _each(
-        "oncewire_partner_attempts_total",
-        Kind.COUNTER,
-        "Attempts to send to a partner that ended.",
+        "oncewire_partner_attempts_total", "Attempts to send to a partner that ended.",
         lambda partner, _: partner.contact.outcomes.total(),
     ),
     Metric(
         "oncewire_partner_outcomes_total",
-        Kind.COUNTER,
-        "How they ended: sent, refused (it certainly did not get there), unknown, later (it asked "
-        "for a pause).",
+        "How they ended: sent, refused (it certainly did not get there), unknown, later (it "
+        "asked for a pause).",
         ("partner", "outcome"),
-        _outcomes,
+        lambda seen, names: [
+            ((names[partner.peer], outcome.value), partner.contact.outcomes[outcome])
+            for partner in seen.partners
+            for outcome in Outcome
+        ],
     ),
     _each(
-        "oncewire_partner_arrivals_total",
-        Kind.COUNTER,
-        "Messages and signals of a partner that were believed.",
+        "oncewire_partner_arrivals_total", "Messages and signals of a partner that were believed.",
         lambda partner, _: partner.contact.arrivals,
     ),
     _each(
         "oncewire_partner_silent_seconds",
-        Kind.GAUGE,
         "How long attempts have failed and nothing was heard of a partner; 0: it answers.",
         lambda partner, now: _since(partner.contact.silent_since, now),
     ),
     _each(
         "oncewire_partner_window_used",
-        Kind.GAUGE,
         "Messages that wait for an acknowledgment, in the fullest window to a partner.",
         lambda partner, _: partner.window_used,
     ),
     _each(
-        "oncewire_partner_window_size",
-        Kind.GAUGE,
-        "Messages that fit into a window to a partner.",
+        "oncewire_partner_window_size", "Messages that fit into a window to a partner.",
         lambda partner, _: partner.window_size,
     ),
     _each(
         "oncewire_partner_oldest_unsettled_seconds",
-        Kind.GAUGE,
-        "Age of the message to a partner that waits the longest for its outcome; 0: none waits, or "
-        "500 others wait longer.",
+        "Age of the message to a partner that waits the longest for its outcome; 0: none "
+        "waits, or 500 others wait longer.",
         lambda partner, now: _since(partner.oldest_at, now),
     ),
     _each(
         "oncewire_partner_certificate_days_left",
-        Kind.GAUGE,
         "Days until the certificate of a partner ends; below 0 it has ended.",
         lambda partner, now: _days(partner.certificate_ends, now),
     ),
     _each(
         "oncewire_partner_agreement_days_left",
-        Kind.GAUGE,
         "Days until the agreement with a partner ends; below 0 it has ended.",
         lambda partner, now: _days(partner.agreement_ends, now),
     ),
-)
+)  # fmt: skip
 """Every metric."""
 
 

@@ -1,32 +1,43 @@
-"""Snapshot: what a watcher sees of a running handler at one moment.
+"""Snapshot: what a watcher sees of a running handler at one moment, and whether it is ready.
 
 It is taken in one step of the handler's loop, which copies what is in memory and reads a bounded
-number of rows; everything that takes longer (certificates, the files of the spool) is done by
-whoever asks, in a thread of its own.
+number of rows, however many messages are kept; everything that takes longer (certificates, the
+files of the spool) is done by the caller, in a thread of its own. Metrics, alerts and the overview
+for pages and programs are made of it.
+
+A process that starts handlers again asks whether one lives; one that leads partners to them asks
+whether it is ready. A silent partner, or a certificate that runs out, is no reason to start
+anything again: it is a doubt, which is told beside the answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.certificates import facts
-from oncewire.errors import HandlerFailed
+from oncewire.agreement.check.exposure import EXPIRING_SOON
+from oncewire.entry.files import number_of, size_of
+from oncewire.entry.party.names import Names
+from oncewire.errors import HandlerFailed, OncewireError
 from oncewire.handler.contacts import Contact
+from oncewire.handler.perform import DAMAGED, STORE
 from oncewire.handler.route import peer_label
-from oncewire.message.instant import SECOND, Duration, Instant
+from oncewire.message.instant import SECOND, Duration, Instant, format_instant
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import Incident, Space, Unsettled
 from oncewire.transport.budget import TurnsAway, Unserved
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from oncewire.handler.runtime.handler import Handler
 
 LOOKED_AT = 500
@@ -87,20 +98,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     space: Space
 
 
-class _Copied(Struct, frozen=True):
-    """What the step in the handler's loop brings."""
-
-    at: Instant
-    in_doubt: bool
-    agreements: Iterable[Agreement]
-    contacts: dict[str, Contact]
-    unsettled: Sequence[Unsettled]
-    incidents: Sequence[Incident]
-    journal: int
-    refused: int
-    unserved: Counter[Unserved]
-
-
 def snapshot(handler: Handler, patience: float = PATIENCE) -> Snapshot:
     """See how a handler does; from any thread but that of its loop.
 
@@ -115,19 +112,20 @@ def snapshot(handler: Handler, patience: float = PATIENCE) -> Snapshot:
         handler.loop.do("look", lambda: _copied(handler)), loop
     )
     try:
-        copied = copying.result(patience)
+        made = copying.result(patience)
     except TimeoutError:
         copying.cancel()
         raise TimeoutError(f"it has taken no turn for {patience:g} seconds") from None
-    return _made(handler, copied)
+    return made()
 
 
 def look(handler: Handler) -> Snapshot:
-    """The same in the thread of the handler's loop, between two of its turns."""
-    return _made(handler, handler.loop.look(lambda: _copied(handler)))
+    """See how a handler does, in the thread of its loop between two of its turns."""
+    return handler.loop.look(lambda: _copied(handler))()
 
 
-def _copied(handler: Handler) -> _Copied:
+def _copied(handler: Handler) -> Callable[[], Snapshot]:
+    """Copy what only the handler's loop may read; what is returned makes the snapshot of it."""
     context = handler.engine.context
     with context.store.reader() as reader:
         unsettled = reader.oldest_unsettled(LOOKED_AT)
@@ -140,48 +138,40 @@ def _copied(handler: Handler) -> _Copied:
         peer: replace(contact, outcomes=contact.outcomes.copy(), unsent={})
         for peer, contact in context.state.contacts.all()
     }
-    return _Copied(
-        context.now(),
-        context.in_doubt,
-        context.agreements,
-        contacts,
-        unsettled,
-        incidents,
-        journal,
-        len(handler.refusals()),
-        unserved,
-    )
+    at, in_doubt, refused = context.now(), context.in_doubt, len(handler.refusals())
+    agreements, keys = context.agreements, context.keys
+
+    def made() -> Snapshot:
+        return Snapshot(
+            party=context.name,
+            at=at,
+            boot=context.boot,
+            lag=handler.supervisor.lag,
+            commit=context.store.durable_seconds,
+            in_flight=len(context.state.in_flight),
+            clock_in_doubt=in_doubt,
+            journal=journal,
+            incidents=incidents,
+            refused=refused,
+            strangers=context.state.refusals.total,
+            unserved=unserved,
+            partners=list(_partners(unsettled, agreements, contacts)),
+            certificate_ends=None
+            if keys is None
+            else int(keys.certificate.not_valid_after_utc.timestamp()) * SECOND,
+            space=context.store.space(),
+        )
+
+    return made
 
 
-def _made(handler: Handler, copied: _Copied) -> Snapshot:
-    context = handler.engine.context
-    keys = context.keys
-    return Snapshot(
-        party=context.name,
-        at=copied.at,
-        boot=context.boot,
-        lag=handler.supervisor.lag,
-        commit=context.store.durable_seconds,
-        in_flight=len(context.state.in_flight),
-        clock_in_doubt=copied.in_doubt,
-        journal=copied.journal,
-        incidents=copied.incidents,
-        refused=copied.refused,
-        strangers=context.state.refusals.total,
-        unserved=copied.unserved,
-        partners=list(_partners(copied)),
-        certificate_ends=None
-        if keys is None
-        else int(keys.certificate.not_valid_after_utc.timestamp()) * SECOND,
-        space=context.store.space(),
-    )
-
-
-def _partners(copied: _Copied) -> Iterable[PartnerSeen]:
+def _partners(
+    unsettled: Iterable[Unsettled], agreements: Iterable[Agreement], contacts: Mapping[str, Contact]
+) -> Iterable[PartnerSeen]:
     """One for each handler that agreements lead to, but for our own."""
     oldest: dict[str, Instant] = {}
     windows: Counter[tuple[str, str]] = Counter()
-    for one in copied.unsettled:
+    for one in unsettled:
         oldest[one.peer] = min(one.submitted_at, oldest.get(one.peer, one.submitted_at))
         if one.channel is not None and one.state is OutgoingState.OUTSTANDING:
             windows[one.peer, one.channel] += 1
@@ -189,7 +179,7 @@ def _partners(copied: _Copied) -> Iterable[PartnerSeen]:
     for (peer, _), used in windows.items():
         fullest[peer] = max(used, fullest.get(peer, 0))
     agreed: dict[str, list[Agreement]] = {}
-    for agreement in copied.agreements:
+    for agreement in agreements:
         if agreement.own.party.ids != agreement.partner.party.ids:
             agreed.setdefault(peer_label(agreement), []).append(agreement)
     for peer, deals in agreed.items():
@@ -199,7 +189,7 @@ def _partners(copied: _Copied) -> Iterable[PartnerSeen]:
         yield PartnerSeen(
             peer=peer,
             party_id=deals[0].partner.party.ids[0].value,
-            contact=copied.contacts.get(peer) or Contact(),
+            contact=contacts.get(peer) or Contact(),
             retry_interval=terms.retry_interval,
             window_used=fullest.get(peer, 0),
             window_size=terms.window_size,
@@ -225,3 +215,184 @@ def _certificate_end(agreement: Agreement) -> Instant | None:
 def _not_after(der: bytes) -> Instant | None:
     known = facts(der)
     return None if known is None else known.not_after
+
+
+# --- the overview and the readiness, for pages and programs ---------------------------------------
+
+
+class PartnerOverview(Struct, frozen=True):
+    """One partner; instants are microseconds since 1970.
+
+    `name`, `party_id`: what it is called here, and in messages.
+    `silent_since`: since when attempts fail and nothing is heard, once that has lasted for
+    `alerts.silent_intervals` retry intervals; 0: it answers. `reason`: why the last of them failed.
+    `through`: the hub that messages to it go to; empty: they go to itself.
+    `heard_at`: when anything of it was heard last in this run of the handler; 0: not yet.
+    `oldest_at`: when the message was submitted that waits the longest; None: none waits.
+    `outcomes`: how attempts of this run ended: sent, refused, unknown, later. `arrivals`: messages
+    and signals of it that were believed. `window_used`, `window_size`: the fullest window to it.
+    `certificate_ends`, `agreement_ends`: when they run out; None: they do not.
+    """
+
+    name: str
+    party_id: str
+    silent_since: Instant
+    reason: str
+    heard_at: Instant
+    arrivals: int
+    outcomes: dict[str, int]
+    window_used: int
+    window_size: int
+    oldest_at: Instant | None
+    certificate_ends: Instant | None
+    agreement_ends: Instant | None
+    through: str = ""
+
+
+class RefusedMessage(Struct, frozen=True):
+    """A message that the application is offered and refuses.
+
+    `message_id`: its MessageId. `count`: how often it was refused. `last_at`: when last, in
+    microseconds since 1970. `raised`: what the application raised then.
+    """
+
+    message_id: str
+    count: int
+    last_at: Instant
+    raised: str
+
+
+class Overview(Struct, frozen=True):
+    """A handler that takes turns, at one moment; instants are microseconds since 1970.
+
+    `party`: its name. `at`: the moment. `lag`: the longest wait for a turn in the last minute, and
+    `commit`: how long commits take, both in seconds. `in_flight`: attempts under way.
+    `journal`: its last row. `incidents`: how many are open. `clock_in_doubt`: whether the clock was
+    set and nothing may expire. `strangers_refused`: messages of strangers that were refused.
+    `certificate_ends`: when our own certificate ends. `disk_free`, `database`, `spool`: bytes.
+    `partners`: each of them. `refusals`: what the application refuses.
+    """
+
+    party: str
+    at: Instant
+    lag: float
+    commit: float
+    in_flight: int
+    journal: int
+    incidents: int
+    clock_in_doubt: bool
+    strangers_refused: int
+    certificate_ends: Instant | None
+    disk_free: int | None
+    database: int
+    spool: int
+    partners: tuple[PartnerOverview, ...]
+    refusals: tuple[RefusedMessage, ...]
+
+
+def overview(handler: Handler, names: Names, silent_intervals: int) -> Overview:
+    """See how a handler does; from any thread but that of its loop. `silent_intervals`: after how
+    many retry intervals a partner is called silent."""
+    seen = snapshot(handler)
+    return Overview(
+        party=seen.party,
+        at=seen.at,
+        lag=seen.lag,
+        commit=seen.commit,
+        in_flight=seen.in_flight,
+        journal=seen.journal,
+        incidents=len(seen.incidents),
+        clock_in_doubt=seen.clock_in_doubt,
+        strangers_refused=seen.strangers,
+        certificate_ends=seen.certificate_ends,
+        disk_free=seen.space.free,
+        database=seen.space.database,
+        spool=seen.space.spool,
+        partners=tuple(_partner(each, names, seen.at, silent_intervals) for each in seen.partners),
+        refusals=tuple(
+            RefusedMessage(message_id, *told) for message_id, told in handler.refusals().items()
+        ),
+    )
+
+
+def _partner(
+    seen: PartnerSeen, names: Names, now: Instant, silent_intervals: int
+) -> PartnerOverview:
+    contact = seen.contact
+    return PartnerOverview(
+        names(seen.party_id),
+        seen.party_id,
+        contact.silent_since if seen.is_silent(now, silent_intervals) else 0,
+        contact.reason,
+        contact.heard_at,
+        contact.arrivals,
+        {outcome.value: count for outcome, count in contact.outcomes.items()},
+        seen.window_used,
+        seen.window_size,
+        seen.oldest_at,
+        seen.certificate_ends,
+        seen.agreement_ends,
+        "" if seen.direct else names(seen.peer),
+    )
+
+
+SPACE_LOW = 1024**3
+"""Bytes that the disk should have free: a full disk stops all messages."""
+
+SPACE_NONE = 64 * 1024**2
+"""With less a body of a usual size may not fit any more, and senders are sent away."""
+
+
+class Readiness(Struct, frozen=True):
+    """Whether messages can be taken.
+
+    `ready`: the answer. `reasons`: why it is no. `doubts`: what is wrong besides, and is no reason
+    to lead partners elsewhere.
+    """
+
+    ready: bool
+    reasons: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+
+
+def readiness(handler: Handler, patience: float = PATIENCE) -> Readiness:
+    """Whether the handler can take messages now; from any thread but that of its loop."""
+    try:
+        seen = snapshot(handler, patience)
+    except (OncewireError, TimeoutError) as problem:
+        return Readiness(False, [str(problem)])
+    return judge(seen)
+
+
+def judge(seen: Snapshot) -> Readiness:
+    """The readiness of what was seen."""
+    reasons = list(_reasons(seen))
+    return Readiness(not reasons, reasons, list(_doubts(seen)))
+
+
+def _reasons(seen: Snapshot) -> Iterator[str]:
+    free = seen.space.free
+    if free is not None and free < SPACE_NONE:
+        yield f"the disk is full: {size_of(free)} free"
+    for incident in seen.incidents:
+        if incident.channel in (STORE, DAMAGED):
+            yield incident.reason
+
+
+def _doubts(seen: Snapshot) -> Iterator[str]:
+    free = seen.space.free
+    if free is not None and SPACE_NONE <= free < SPACE_LOW:
+        yield f"the disk is nearly full: {size_of(free)} free"
+    ends = seen.certificate_ends
+    if ends is not None and ends <= seen.at + EXPIRING_SOON:
+        word = "ended" if ends <= seen.at else "ends"
+        yield f"our own certificate {word} at {format_instant(ends)}"
+    silent = sum(bool(partner.contact.silent_since) for partner in seen.partners)
+    if silent:
+        yield f"{number_of(silent, 'partner', 'is')} silent"
+    if seen.refused:
+        yield f"the application refuses {number_of(seen.refused, 'message')}"
+    if seen.incidents:
+        yield f"{number_of(len(seen.incidents), 'incident', 'is')} open"
+    if seen.clock_in_doubt:
+        yield "the clock is in doubt"
