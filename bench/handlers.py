@@ -33,11 +33,10 @@ from oncewire.entry.files import read_text, write_new
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.running.assemble import RECORD
 from oncewire.lab.bench import growth
-from oncewire.lab.bench.child import Child, Task
-from oncewire.lab.bench.exchange import RECEIVER, SENDER, SIDE, make_pair
+from oncewire.lab.bench.exchange import RECEIVER, SENDER, SIDE, Child, Task, make_pair
 from oncewire.lab.bench.figures import Configuration
+from oncewire.lab.demo.stores import PostgresServer
 from oncewire.lab.demo.ways import free_port
-from oncewire.lab.postgres_server import PostgresServer
 from oncewire.store.postgresql.connection import connect
 from tests.handler.processes.balancer import Balancer
 

@@ -11,8 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from oncewire.lab.bench.child import by_turns
-from oncewire.lab.bench.signature import CONTENT, KINDS, PART, works_of
+from oncewire.lab.bench.codec import CONTENT, KINDS, PART, by_turns, signing_works_of
 from oncewire.wire.security import algorithms
 from oncewire.wire.security.references import parse
 from tests.wire.security import documents, reference_engine
@@ -21,7 +20,7 @@ from tests.wire.security import documents, reference_engine
 def measure(name: str, seconds: float) -> dict[str, float]:
     """Microseconds of ours, of xmlsec's and of the limit, for each operation."""
     with tempfile.TemporaryDirectory(prefix="oncewire-bench-") as folder:
-        works = dict(works_of(name, Path(folder)))
+        works = dict(signing_works_of(name, Path(folder)))
         key, certificate = (
             (Path(folder) / f"{name}.{kind}").read_bytes() for kind in ("key", "crt")
         )

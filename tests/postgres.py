@@ -7,7 +7,7 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from oncewire.lab.postgres_server import PostgresServer, find_programs
+from oncewire.lab.demo.stores import PostgresServer, find_programs
 from tests import parts
 
 MEMORY = Path("/dev/shm")

@@ -125,10 +125,10 @@ if TYPE_CHECKING:
     from oncewire.handler.runtime.trying import Tried as Tried
     from oncewire.journal.outcome import Outcome as Outcome
     from oncewire.message.envelope import MessageStatus as MessageStatus
+    from oncewire.message.envelope import Payload as Payload
     from oncewire.message.envelope import Severity as Severity
     from oncewire.message.envelope import StatusResponse as StatusResponse
     from oncewire.message.ids import Service as Service
-    from oncewire.message.payload import Payload as Payload
 
 # Where each name lives that is loaded only when it is asked for.
 _ROOMS = {

@@ -17,10 +17,8 @@ import pytest
 from oncewire.entry.cli import output
 from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, StoreProblem
-from oncewire.lab import postgres_server
 from oncewire.lab.demo import stores
-from oncewire.lab.demo.stores import OnServer, stores_called
-from oncewire.lab.postgres_server import PostgresServer, with_schema
+from oncewire.lab.demo.stores import OnServer, PostgresServer, stores_called, with_schema
 from tests.entry.terminal import run, run_json
 from tests.postgres import Server
 
@@ -94,7 +92,7 @@ def test_a_second_demo_in_a_folder_makes_its_schemas_anew(tmp_path: Path, postgr
 def test_a_machine_without_a_server_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_server, "find_programs", lambda: None)
+    monkeypatch.setattr(stores, "find_programs", lambda: None)
     said = run_json(
         "demo", tmp_path / "d", "--store", "postgresql", "--no-spark", exit_code=output.NOT_FOUND
     )
@@ -142,7 +140,7 @@ def test_root_is_told_which_folder_the_server_cannot_enter(tmp_path: Path) -> No
 def test_a_server_that_cannot_be_made_is_told_with_its_log(
     open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_server, "USER", "pg_reserved")
+    monkeypatch.setattr(stores, "USER", "pg_reserved")
     before = set(Path(tempfile.gettempdir()).glob("oncewire-postgres-*"))
     with pytest.raises(StoreProblem, match="could not be made") as refused:
         PostgresServer(open_folder / "server")

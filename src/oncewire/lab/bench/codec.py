@@ -1,4 +1,6 @@
-"""Codec: what reading and writing a message costs, against a bare lxml parse of the same bytes.
+"""Codec: what reading, writing, signing and verifying a message cost.
+
+Reading and writing stand beside a bare lxml parse of the same bytes.
 
 The message is an envelope of about 2.5 KB and a payload of 2 KB. Reading includes the MIME frame,
 every limit, every field, every rule, the payload's digest and the schema. A cycle builds a message,
@@ -8,12 +10,20 @@ reads it, builds its acknowledgement and reads that; its limit is to parse the t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from lxml import etree
 from msgspec.structs import replace
 
-from oncewire.lab.bench.child import by_turns
+from oncewire.entry.party.keys import KeyKind, make_keys
+from oncewire.errors import InvalidValue
+from oncewire.handler.world import RealWorld
 from oncewire.lab.bench.figures import Figure, Outcome, Plan
 from oncewire.message.envelope import (
     DeliverySemantics,
@@ -29,6 +39,10 @@ from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import DAY, parse_instant
 from oncewire.wire import answers, codec, header, limits, schema, splice
 from oncewire.wire.codec import Reader
+from oncewire.wire.security import algorithms, signature
+from oncewire.wire.security.certificates import Trust
+from oncewire.wire.security.references import PartDigests
+from oncewire.wire.security.signature import SigningChoice
 from oncewire.wire.splice import envelope_in
 from oncewire.wire.templates.envelope import EnvelopeTemplates
 from oncewire.wire.xml import source
@@ -37,6 +51,32 @@ NOW = parse_instant("2026-01-05T10:00:00Z")[0]
 ENVELOPE_BYTES = 2_500
 CYCLE, LEARNED = "build + read + ack + read", "build + read + ack + read, learned"
 LIMIT, BARE = "both envelopes parsed", "bare lxml parse"
+
+
+# Turns: what several works cost, taken by turns, so that what disturbs one disturbs all.
+
+Works = Mapping[str, Callable[[], object]]
+
+
+def by_turns(works: Works, seconds: float, repeats: int = 1) -> list[dict[str, float]]:
+    """Microseconds of each work, the best of many short turns; once for each repeat.
+
+    Counted is the processor's time of this thread, so that a busy machine costs precision only.
+    """
+    return [_round(works, seconds / repeats) for _ in range(repeats)]
+
+
+def _round(works: Works, seconds: float) -> dict[str, float]:
+    best = dict.fromkeys(works, float("inf"))
+    end = time.perf_counter() + seconds
+    while True:
+        for name, work in works.items():
+            begin = time.thread_time()
+            for _ in range(5):
+                work()
+            best[name] = min(best[name], (time.thread_time() - begin) / 5 * 1e6)
+        if time.perf_counter() >= end:
+            return best
 
 
 def order(dialect: Dialect) -> Message:
@@ -154,4 +194,72 @@ def run(plan: Plan) -> Outcome:
         "a bare lxml parse of the envelope; for a cycle, of both envelopes",
         tuple(figures),
         findings=tuple(findings),
+    )
+
+
+# --- signatures: a signed envelope made and verified, against the bare operation of the key ---
+#
+# Both start from bytes and do the whole work: parse, the transforms of the standard, digests,
+# signature value; verifying also checks the certificate and the places of all blocks. The limit is
+# a bare lxml parse and the operation of the key. `python -m bench.signature` compares with xmlsec,
+# where that is installed.
+
+KINDS = {"ecdsa-sha256": KeyKind.EC, "rsa-sha256": KeyKind.RSA}
+"""The first is what `oncewire init` makes."""
+
+PART = "order-1@alpha.example"
+CONTENT = b"<line>7 boxes</line>" * 102
+
+
+def signing_works_of(name: str, folder: Path) -> Works:
+    """Signing and verifying with one kind of key, and what neither can do without."""
+    now = RealWorld().now()
+    files = make_keys(folder, name, now=now, kind=KINDS[name])
+    key = load_pem_private_key(files.key.read_bytes(), None)
+    if not isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
+        raise InvalidValue("a key of the benchmark is neither RSA nor EC")
+    certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    unsigned = codec.write_envelope(order(Dialect.EBMS2), Form(Dialect.EBMS2))
+    choice, trust = SigningChoice(name), Trust((certificate,))
+    bare = etree.XMLParser(resolve_entities=False, no_network=True)
+
+    def sign() -> bytes:
+        digests = [PartDigests.of(PART, CONTENT, "sha256")]
+        return signature.sign(unsigned, digests, key, certificate, choice).envelope
+
+    signed, octets = sign(), b"x" * 1000
+    value = algorithms.sign_octets(key, name, octets)
+
+    def verify() -> None:
+        digests = [PartDigests.of(PART, CONTENT, "sha256")]
+        signature.verify_signature(signed, digests, trust, now)
+
+    def bare_sign() -> None:
+        etree.fromstring(unsigned, bare)
+        algorithms.sign_octets(key, name, octets)
+
+    def bare_verify() -> None:
+        etree.fromstring(signed, bare)
+        algorithms.verify_octets(certificate, name, octets, value, 0)
+
+    return {
+        "verify": verify,
+        "verify, limit": bare_verify,
+        "sign": sign,
+        "sign, limit": bare_sign,
+    }
+
+
+def run_signature(plan: Plan) -> Outcome:
+    """Both kinds of keys."""
+    figures = []
+    with tempfile.TemporaryDirectory(prefix="oncewire-bench-") as folder:
+        for name in KINDS:
+            rounds = by_turns(signing_works_of(name, Path(folder)), plan.seconds * 2, plan.repeats)
+            for what in ("verify", "sign"):
+                times = [found[what] for found in rounds]
+                limits = [found[f"{what}, limit"] for found in rounds]
+                figures.append(Figure.of_times(f"{what} {name}", times, limits))
+    return Outcome(
+        "signature", "messages", "a bare lxml parse and the key's operation", tuple(figures)
     )

@@ -16,14 +16,13 @@ receiver and says its own; with one it is the sender.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -32,10 +31,9 @@ from typing import BinaryIO
 
 from oncewire.entry.running import serving
 from oncewire.errors import StoreProblem
-from oncewire.lab.bench.child import Child
-from oncewire.lab.bench.exchange import RECEIVER, SENDER, SIDE, make_pair
+from oncewire.lab.bench.exchange import RECEIVER, SENDER, SIDE, Child, Task, make_pair, open_limit
 from oncewire.lab.bench.figures import Configuration, Figure, Outcome, Plan
-from oncewire.lab.bench.side import Task, obey
+from oncewire.lab.bench.side import obey
 from oncewire.lab.demo.ways import free_port
 from oncewire.store.spool import Removal
 from oncewire.transport.contract import Cargo, Delivery, Reply
@@ -77,16 +75,6 @@ def bytes_in(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-@contextlib.contextmanager
-def open_copying(folder: Path) -> Iterator[Child]:
-    """The limit's sender, with its receiver behind it."""
-    with (
-        Child(COPYING, folder) as receiver,
-        Child(COPYING, folder, receiver.first["port"]) as sender,
-    ):
-        yield sender
-
-
 def measure(
     folder: Path, document: Path, digest: str, configuration: Configuration, repeats: int
 ) -> Figure:
@@ -97,7 +85,7 @@ def measure(
     make_pair(parties, configuration)
     rates, limits, largest = [], [], 0.0
     with (
-        open_copying(copies) as limit,
+        open_limit(copies, COPYING) as limit,
         Child(SIDE, parties / RECEIVER) as receiver,
         Child(SIDE, parties / SENDER) as sender,
     ):

@@ -7,21 +7,103 @@ commit before anything leaves. The limit runs by turns with them.
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import re
+import subprocess
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 from oncewire.entry.files import read_text, write_new
 from oncewire.entry.party.folder import make_party, read_card
 from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.partners import PartnerOptions, add_partner, with_values
-from oncewire.entry.party.settings import load
+from oncewire.entry.party.settings import PREFIX, load
+from oncewire.errors import TransportProblem
 from oncewire.handler.world import RealWorld
-from oncewire.lab.bench.child import Child, Task
 from oncewire.lab.bench.figures import Configuration, Figure, Outcome, PeerFigure, Plan
 from oncewire.lab.demo.ways import free_port
+
+START_SECONDS = 60.0
+END_SECONDS = 30.0
+Task = dict[str, Any]
+
+
+class Child:
+    """Runs a module that answers lines of JSON; see `side`. Use it in a `with` block."""
+
+    def __init__(self, module: str, *arguments: object) -> None:
+        environ = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
+        self._name = module.rpartition(".")[2]
+        self._process = subprocess.Popen(  # noqa: S603  (our own module)
+            [sys.executable, "-P", "-m", module, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            text=True,
+        )
+        # Begins with the first answer; a child that says nothing is ended.
+        self._first = self._heard(START_SECONDS)
+
+    @property
+    def first(self) -> Task:
+        """The first line of the child, which says that it is ready."""
+        return self._first
+
+    def ask(self, what: str, *, patience: float = 600.0, **more: object) -> Task:
+        """Give the child a task and return its result."""
+        if self._process.stdin is None:
+            raise TransportProblem("the benchmark's process has no input")
+        self._process.stdin.write(json.dumps({"do": what, **more}) + "\n")
+        self._process.stdin.flush()
+        return self._heard(patience)
+
+    def _heard(self, patience: float) -> Task:
+        if self._process.stdout is None:
+            raise TransportProblem("the benchmark's process has no output")
+        alarm = threading.Timer(patience, self._process.kill)
+        alarm.daemon = True
+        alarm.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            alarm.cancel()
+        if not line:
+            raise TransportProblem(
+                f"the process {self._name} of the benchmark ended before it answered",
+                remedy="what it wrote to the terminal says why",
+            )
+        found: Task = json.loads(line)
+        return found
+
+    def kill(self) -> None:
+        """Kill the child, as a crash would."""
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
 
 SIDE = "oncewire.lab.bench.side"
 LIMIT = "oncewire.lab.bench.limit"
@@ -165,11 +247,11 @@ def open_sides(
 
 
 @contextlib.contextmanager
-def open_limit(folder: Path) -> Iterator[Child]:
-    """The limit's sender, with its receiver behind it."""
+def open_limit(folder: Path, module: str = LIMIT) -> Iterator[Child]:
+    """The sender of a limit, with its receiver behind it."""
     with (
-        Child(LIMIT, folder) as receiver,
-        Child(LIMIT, folder, receiver.first["port"]) as sender,
+        Child(module, folder) as receiver,
+        Child(module, folder, receiver.first["port"]) as sender,
     ):
         yield sender
 

@@ -1,4 +1,5 @@
-"""Growth: the exchange beside itself, with more kept, with more agreements, with wider windows.
+"""Growth: the exchange beside itself with more kept, more agreements and wider windows, and the
+start of a handler with many messages outstanding.
 
 A handler that has been at work for a year must not be slower than on its first day. What it holds
 is not made up: a real exchange is multiplied in both stores, row by row, under other MessageIds.
@@ -17,12 +18,16 @@ from pathlib import Path
 
 import apsw
 
+from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
+from oncewire.entry.party.agreements import load_readable
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.assemble import RECORD, store_path
+from oncewire.entry.running.assemble import RECORD, make_engine, store_path
 from oncewire.errors import TransportProblem
 from oncewire.lab.bench.exchange import (
     RECEIVER,
     SENDER,
+    SIDE,
+    Child,
     Pair,
     add_agreements,
     make_pair,
@@ -31,6 +36,7 @@ from oncewire.lab.bench.exchange import (
 )
 from oncewire.lab.bench.figures import Configuration, Figure, Outcome, Plan
 from oncewire.lab.bench.window import measure as measure_window
+from oncewire.message.envelope import Payload
 
 FEW = 1_000
 """Messages that a party has exchanged where it is said to hold few."""
@@ -53,6 +59,7 @@ NUMBERED = {
 }
 """Columns that number the rows of a table, their own or another's; copies are numbered on."""
 KEYS = {"message": "id", "outgoing": "position", "incoming": "row", "journal_row": "seq"}
+COPIES = "WITH RECURSIVE copy(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM copy WHERE n < ?)"
 COUNTED = (
     ("outgoing", "outgoing"),
     ("entered", "outgoing"),
@@ -76,7 +83,11 @@ def multiply(database: Path, times: int) -> None:
         }
         with connection:
             for table, numbered in NUMBERED.items():
-                _copy(connection, table, numbered, spans, times)
+                columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")]
+                values = copied(columns, numbered, spans)
+                insert = f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)}"
+                every = f"{COPIES} {insert} FROM copy CROSS JOIN (SELECT * FROM {table})"  # noqa: S608
+                connection.execute(every, (times - 1,))
             for counted, table in COUNTED:
                 connection.execute(
                     f"UPDATE counter SET {counted} = {counted} + ?",  # noqa: S608
@@ -84,21 +95,6 @@ def multiply(database: Path, times: int) -> None:
                 )
     finally:
         connection.close()
-
-
-def _copy(
-    connection: apsw.Connection,
-    table: str,
-    numbered: dict[str, str],
-    spans: dict[str, int],
-    times: int,
-) -> None:
-    columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")]
-    values = copied(columns, numbered, spans)
-    insert = f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)}"
-    copies = "WITH RECURSIVE copy(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM copy WHERE n < ?)"
-    whole = f"{copies} {insert} FROM copy CROSS JOIN (SELECT * FROM {table})"  # noqa: S608
-    connection.execute(whole, (times - 1,))
 
 
 def copied(columns: list[str], numbered: dict[str, str], spans: dict[str, int]) -> list[str]:
@@ -173,3 +169,90 @@ def run(configuration: Configuration, plan: Plan) -> Outcome:
     finding = f"{first.ratio:.2f} of the rate with {FEW:,} messages kept (aim >= {AIM})"
     limit = "the same exchange with little kept; of windows, one of them in each round trip"
     return Outcome("growth", "messages", limit, tuple(figures), findings=(finding,))
+
+
+# --- restart: how soon a handler sends again that ended with many messages outstanding ---
+#
+# Its partner waits for the first document. The limit is the same start with a single message: what
+# Python, the files and the connection take before anything can be sent.
+
+GROUP = 512
+RESTART_PATIENCE = 300.0
+RESTART_SECONDS = 5.0
+
+
+def fill(folder: Path, messages: int, size: int) -> None:
+    """Submit so many messages to a party whose handler does not run."""
+    settings = load(folder, environ={}).settings
+    agreement = find_agreement(load_readable(settings), RECEIVER)
+    payload = Payload.of("order@bench", "application/xml", b"x" * size)
+    submission = submission_of(agreement, [payload], SendOptions(conversation_id="bench"))
+    engine = make_engine(settings)
+    try:
+        for number in range(1, messages + 1):
+            engine.submit(submission)
+            if number % GROUP == 0:
+                engine.commit()
+        engine.commit()
+    finally:
+        engine.context.store.close()
+
+
+def start(configuration: Configuration, messages: int, seconds: float) -> dict[str, float]:
+    """Start a handler with so many outstanding; when the first is there, and what follows."""
+    with tempfile.TemporaryDirectory(prefix="oncewire-bench-") as name:
+        folder = Path(name)
+        make_pair(folder, configuration)
+        fill(folder / SENDER, messages, configuration.size)
+        with Child(SIDE, folder / RECEIVER) as receiver:
+            receiver.ask("take")
+            began = time.monotonic()
+            with Child(SIDE, folder / SENDER) as sender:
+                ready = time.monotonic() - began
+                first = None
+                while first is None and time.monotonic() - began < RESTART_PATIENCE:
+                    time.sleep(0.02)
+                    first = receiver.ask("spent")["first_at"]
+                if first is None:
+                    raise TransportProblem(
+                        f"nothing was sent within {RESTART_PATIENCE:.0f} seconds of a restart"
+                    )
+                before = receiver.ask("spent")["taken"]
+                time.sleep(seconds)
+                taken = receiver.ask("spent")["taken"] - before
+                peak = sender.ask("spent")["peak_mb"]
+    return {"ready": ready, "first": first - began, "rate": taken / seconds, "peak_mb": peak}
+
+
+def measure_restart(configuration: Configuration, plan: Plan) -> Figure:
+    """Starts in a second, with many outstanding and with one."""
+    full, single = [], []
+    for number in range(plan.repeats):
+        plan.tell(f"start {number + 1} of {plan.repeats}, with {plan.messages} outstanding")
+        single.append(start(configuration, 1, 0.1))
+        full.append(start(configuration, plan.messages, plan.seconds))
+    more = {
+        "seconds_until_ready": round(max(each["ready"] for each in full), 2),
+        "seconds_until_first": round(max(each["first"] for each in full), 2),
+        "then_messages_per_second": round(min(each["rate"] for each in full), 1),
+        "sender_peak_mb": max(each["peak_mb"] for each in full),
+    }
+    return Figure(
+        f"{plan.messages:,} outstanding, {configuration.words()}",
+        tuple(1 / each["first"] for each in full),
+        tuple(1 / each["first"] for each in single),
+        more,
+    )
+
+
+def run_restart(configuration: Configuration, plan: Plan) -> Outcome:
+    """One restart, of which a single one takes long enough."""
+    once = replace(plan, repeats=1)
+    figure = measure_restart(configuration, once)
+    default = measure_restart(configuration.default, once) if plan.default else None
+    took = figure.more["seconds_until_first"]
+    finding = f"sending again {took} s after its start (aim <= {RESTART_SECONDS:.0f} s)"
+    return Outcome(
+        "restart", "starts", "the same start with one message outstanding", (figure,), default,
+        findings=(finding,), messages=figure.more["then_messages_per_second"],
+    )  # fmt: skip

@@ -22,10 +22,9 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
-from oncewire.lab.bench.child import Child
-from oncewire.lab.bench.exchange import RECEIVER, SENDER, open_pair, rate_of
+from oncewire.lab.bench.exchange import RECEIVER, SENDER, Child, Task, open_pair, rate_of
 from oncewire.lab.bench.figures import Configuration, Figure, Outcome, Plan
-from oncewire.lab.bench.side import Task, obey
+from oncewire.lab.bench.side import obey
 
 DELAY = "oncewire.lab.bench.window"
 AIM = 40.0

@@ -114,7 +114,13 @@ def bench(
     for each in chosen:
         _tell(each.value)
         found.append(_run(each, configurations, plan))
-    saved = _saved(results, found)
+    saved: tuple[str, ...] = ()
+    if results is not None:
+        from oncewire.handler.world import RealWorld
+        from oncewire.lab.bench.figures import save
+
+        files = save(results, found, RealWorld().now())
+        saved = (f"look at {', '.join(here(file) for file in files)}",)
     reports = tuple(_report(each) for each in found)
     brief = Listing("table", ("what", "limit", "ours", "ratio", "it_means"), _table(found))
     if len(reports) == 1:
@@ -160,39 +166,20 @@ _CHANGES: tuple[dict[str, Any], ...] = (
 
 def _run(which: Benchmark, configurations: list[Configuration], plan: Plan) -> Outcome:
     """Import and run one benchmark; some need packages that others do not."""
-    from oncewire.lab.bench import (
-        codec,
-        document,
-        exchange,
-        growth,
-        restart,
-        signature,
-        store,
-        window,
-    )
+    from oncewire.lab.bench import codec, document, exchange, growth, store, window
 
     first = configurations[0]
     works: dict[Benchmark, Callable[[], Outcome]] = {
         Benchmark.EXCHANGE: lambda: exchange.run(configurations, plan),
         Benchmark.WINDOW: lambda: window.run(first, plan),
         Benchmark.CODEC: lambda: codec.run(plan),
-        Benchmark.SIGNATURE: lambda: signature.run(plan),
+        Benchmark.SIGNATURE: lambda: codec.run_signature(plan),
         Benchmark.STORE: lambda: store.run(plan),
-        Benchmark.RESTART: lambda: restart.run(first, plan),
+        Benchmark.RESTART: lambda: growth.run_restart(first, plan),
         Benchmark.GROWTH: lambda: growth.run(first, plan),
         Benchmark.DOCUMENT: lambda: document.run(first, plan, document.size_of(first)),
     }
     return works[which]()
-
-
-def _saved(folder: Path | None, outcomes: list[Outcome]) -> tuple[str, ...]:
-    if folder is None:
-        return ()
-    from oncewire.handler.world import RealWorld
-    from oncewire.lab.bench.figures import save
-
-    files = save(folder, outcomes, RealWorld().now())
-    return (f"look at {', '.join(here(file) for file in files)}",)
 
 
 def _table(outcomes: Sequence[Outcome]) -> list[tuple[object, ...]]:
@@ -244,24 +231,18 @@ def _report(outcome: Outcome) -> Report:
     }
     rows = [_row(figure, names, default=figure is outcome.default) for figure in figures]
     listings = [Listing("figures", ("what", "rate", "limit", "ratio", "spread", *names), rows)]
-    listings.append(Listing("peers", _PEER_COLUMNS, _peers(outcome), "in the same run"))
-    return Report(facts, tuple(listings), summary="; ".join(outcome.findings))
-
-
-_PEER_COLUMNS = ("name", "messages_per_second", "ours_to_it", "remark")
-
-
-def _peers(outcome: Outcome) -> list[tuple[object, ...]]:
-    ours = outcome.figures[0].rate
-    return [
+    peers: list[tuple[object, ...]] = [
         (
             peer.name,
             peer.rate if peer.rate is None else round(peer.rate, 1),
-            round(ours / peer.rate, 2) if peer.rate else None,
+            round(first.rate / peer.rate, 2) if peer.rate else None,
             peer.remark,
         )
         for peer in outcome.peers
     ]
+    columns = ("name", "messages_per_second", "ours_to_it", "remark")
+    listings.append(Listing("peers", columns, peers, "in the same run"))
+    return Report(facts, tuple(listings), summary="; ".join(outcome.findings))
 
 
 def _row(figure: Figure, names: list[str], *, default: bool) -> tuple[object, ...]:

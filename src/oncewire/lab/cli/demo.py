@@ -146,6 +146,16 @@ def demo(
         }
         if kept_in.schemas:
             facts["schemas"] = list(kept_in.schemas)
+        if isinstance(books, Unread):
+            facts["spark"] = books.problem.problem
+        else:
+            facts |= {
+                "spark": "read both stores",
+                "ledger_violations": books.violations,
+                "ledger_quarantined": books.quarantined,
+                "spark_jobs": books.spark_jobs,
+                "spark_tasks": books.spark_tasks,
+            }
         found = [*verdict.report.violations, *verdict.report.quarantined][:SHOWN_MAX]
         rows = [
             (violation.predicate, violation.kind, violation.message_id or "", violation.sentence)
@@ -164,7 +174,7 @@ def demo(
                 f"oncewire pipeline verify --lake {typed(outcome.plan.folder / 'lake')} --ended"
             )
         return Report(
-            facts | _spark_facts(books),
+            facts,
             (
                 Listing("found", ("predicate", "kind", "message_id", "sentence"), rows),
                 *_spark_listings(books),
@@ -180,11 +190,13 @@ def demo(
         if not json:
             output.console().print("It goes on, with an order a second. Stop it with Ctrl-C.")
 
+    def tell_link(link: str) -> None:
+        if not json:
+            output.console().print(f"console  {link}", soft_wrap=True)
+
     with closing(kept_in):
         with _live(quiet=json) as watch:
-            outcome = asyncio.run(
-                Demo(plan, watch).run(lambda link: _tell_link(link, json=json), settled)
-            )
+            outcome = asyncio.run(Demo(plan, watch).run(tell_link, settled))
         if keep:
             return Report({"folder": str(folder)}, summary="Stopped.")
         return books_of(outcome)
@@ -204,11 +216,6 @@ def _warm_up() -> Thread | None:
     found = Thread(target=start, daemon=True)
     found.start()
     return found
-
-
-def _tell_link(link: str, *, json: bool) -> None:
-    if not json:
-        output.console().print(f"console  {link}", soft_wrap=True)
 
 
 def _ask_spark(outcome: DemoResult, *, json: bool) -> Books | Unread:
@@ -259,26 +266,22 @@ def _live(*, quiet: bool) -> Iterator[Watch]:
         yield lambda _progress: None
         return
     if not sys.stdout.isatty():
-        yield _Lines()
+        # One line whenever the phase changes, and every few seconds.
+        told, told_at = "", -10.0
+
+        def tell(progress: Progress) -> None:
+            nonlocal told, told_at
+            if progress.phase != told or progress.seconds - told_at >= 3:
+                told, told_at = progress.phase, progress.seconds
+                sys.stdout.write(f"{told_at:5.1f} s  {_line(progress)}  [{told}]\n")
+                sys.stdout.flush()
+
+        yield tell
         return
     from rich.live import Live
 
     with Live(console=output.console(), refresh_per_second=8) as live:
         yield lambda progress: live.update(_picture(progress))
-
-
-class _Lines:
-    """One line whenever the phase changes, and every few seconds."""
-
-    def __init__(self) -> None:
-        self._phase, self._at = "", -10.0
-
-    def __call__(self, progress: Progress) -> None:
-        if progress.phase == self._phase and progress.seconds - self._at < 3:
-            return
-        self._phase, self._at = progress.phase, progress.seconds
-        sys.stdout.write(f"{progress.seconds:5.1f} s  {_line(progress)}  [{progress.phase}]\n")
-        sys.stdout.flush()
 
 
 def _line(progress: Progress) -> str:
@@ -310,18 +313,6 @@ def _picture(progress: Progress) -> Any:
 
 
 # --- at the end --------------------------------------------------------------------------------
-
-
-def _spark_facts(books: Books | Unread) -> dict[str, Any]:
-    if isinstance(books, Unread):
-        return {"spark": books.problem.problem}
-    return {
-        "spark": "read both stores",
-        "ledger_violations": books.violations,
-        "ledger_quarantined": books.quarantined,
-        "spark_jobs": books.spark_jobs,
-        "spark_tasks": books.spark_tasks,
-    }
 
 
 def _spark_listings(books: Books | Unread) -> tuple[Listing, ...]:

@@ -32,7 +32,7 @@ from oncewire.entry.doctor.judging import Verdict, journal_rows, judge
 from oncewire.entry.files import PRIVATE, make_folder, read_text, write_new
 from oncewire.entry.party.folder import card_of, make_party, read_card
 from oncewire.entry.party.keys import KeyKind
-from oncewire.entry.party.partners import Added, PartnerOptions, add_partner, with_values
+from oncewire.entry.party.partners import PartnerOptions, add_partner, with_values
 from oncewire.entry.party.settings import PREFIX, Settings, load
 from oncewire.entry.running.assemble import reading
 from oncewire.errors import NotAllowed, NotHere, OncewireError, TransportProblem
@@ -78,17 +78,12 @@ def agree_through_hub(
         believed = ", ".join(quoted(f"../keys/partners/{name}.crt") for name in (partner, HUB))
         way = {"via.party_id": quoted(hub.party_id), "via.http": quoted(hub.url)}
         trusted = {"security.partner_certificates": f"[{believed}]"}
-        _say(added, terms | _HOP | _PROVEN | way | trusted)
+        _change(added.agreement, terms | _HOP | _PROVEN | way | trusted)
         near = PartnerOptions("window", f"{own}-hub", sign=True)
         hop = add_partner(settings[HUB], card_of(settings[own]), near)
-        _say(hop, terms | _HOP)
+        _change(hop.agreement, terms | _HOP)
         text = read_text(hop.agreement, "agreement")
         write_new(hop.agreement, f"forwards = true\n{text}", PRIVATE, replace=True)
-
-
-def _say(added: Added, said: dict[str, str]) -> None:
-    text = read_text(added.agreement, "agreement")
-    write_new(added.agreement, with_values(text, said), PRIVATE, replace=True)
 
 
 def is_quiet(settings: Settings) -> bool:
@@ -169,16 +164,11 @@ class Progress:
 
     def take(self, row: Row) -> None:
         """Count one more journal row."""
-        if row.kind == Kind.SUBMITTED:
-            self.submitted += 1
-        elif row.kind == Kind.SENT and (row.attempt or 0) > 1:
-            self.resends += 1
-        elif row.kind == Kind.ACKNOWLEDGED:
-            self.acknowledged += 1
-        elif row.kind == Kind.DUPLICATE:
-            self.duplicates += 1
-        elif row.kind == Kind.CONFIRMED:
-            self.delivered += 1
+        self.submitted += row.kind == Kind.SUBMITTED
+        self.resends += row.kind == Kind.SENT and (row.attempt or 0) > 1
+        self.acknowledged += row.kind == Kind.ACKNOWLEDGED
+        self.duplicates += row.kind == Kind.DUPLICATE
+        self.delivered += row.kind == Kind.CONFIRMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,15 +364,13 @@ class Demo:
         self._broken += 1
         turn = self._broken % 3
         if turn == 1:
-            for proxy in self._proxies.values():
-                proxy.weather = Weather(lost=1.0)
+            self._let_be(Weather(lost=1.0))
             await asyncio.sleep(CUT_SECONDS)
-            self._heal()
+            self._let_be(FAIR)
         elif turn == 2:
             await self._kill(self.plan.victim)
         else:
-            for proxy in self._proxies.values():
-                proxy.weather = STORM
+            self._let_be(STORM)
 
     async def _kill(self, victim: str) -> None:
         """kill -9, and a start."""
@@ -404,8 +392,7 @@ class Demo:
                 if self._way.breaks:
                     # The network is down from a quarter of the orders to three quarters.
                     share = self.progress.delivered / self.plan.messages
-                    for proxy in self._proxies.values():
-                        proxy.weather = Weather(lost=1.0) if 0.25 <= share < 0.75 else FAIR
+                    self._let_be(Weather(lost=1.0) if 0.25 <= share < 0.75 else FAIR)
                 for task in (sending, killing):
                     if task.done():
                         task.result()
@@ -414,7 +401,7 @@ class Demo:
                 if self.progress.seconds > self.plan.limit:
                     return False
                 if self.progress.seconds > self.plan.limit * 0.6 and not self._way.breaks:
-                    self._heal()
+                    self._let_be(FAIR)
                 await asyncio.sleep(LOOK_EVERY)
         finally:
             for task in (sending, killing):
@@ -466,9 +453,9 @@ class Demo:
         # Through a hub each order is acknowledged more than once.
         return not self.plan.hub or all(map(is_quiet, self._settings.values()))
 
-    def _heal(self) -> None:
+    def _let_be(self, weather: Weather) -> None:
         for proxy in self._proxies.values():
-            proxy.weather = FAIR
+            proxy.weather = weather
 
     # --- ending ---
 

@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
 
 from oncewire.entry.files import make_folder, write_new
 from oncewire.entry.party.settings import is_installed
@@ -25,40 +24,23 @@ from oncewire.errors import InvalidValue, NotHere, TransportProblem
 from oncewire.message.kinds import quoted
 
 
-class DemoWay(Protocol):
-    """How the orders travel."""
+class OverHttp:
+    """How the orders travel: over HTTP, the usual way; other ways differ from it."""
 
     # What the agreement says beyond the demo's own terms.
-    terms: dict[str, str]
+    terms: dict[str, str] = {}  # noqa: RUF012 - never changed
     # Whether the orders pass through the bad network, and whether that breaks down half-way.
-    stormy: bool
-    breaks: bool
+    stormy, breaks = True, False
 
     async def start(self, folder: Path, names: tuple[str, str]) -> None:
         """Start the server."""
 
-    def settings(self, name: str) -> dict[str, str]:
-        """What a party's settings say."""
-
-    async def stop(self) -> None:
-        """Stop the server."""
-
-
-class OverHttp:
-    """Orders over HTTP, the usual way."""
-
-    terms: dict[str, str] = {}  # noqa: RUF012 - never changed
-    stormy, breaks = True, False
-
-    async def start(self, folder: Path, names: tuple[str, str]) -> None:
-        """See `DemoWay`."""
-
     def settings(self, _name: str) -> dict[str, str]:
-        """See `DemoWay`."""
+        """What a party's settings say."""
         return {}
 
     async def stop(self) -> None:
-        """See `DemoWay`."""
+        """Stop the server."""
 
 
 class ByMail(OverHttp):
@@ -68,11 +50,11 @@ class ByMail(OverHttp):
     stormy = False
 
     async def start(self, _folder: Path, names: tuple[str, str]) -> None:
-        """See `DemoWay`."""
+        """See `OverHttp`."""
         self._ports = {name: free_port() for name in names}
 
     def settings(self, name: str) -> dict[str, str]:
-        """See `DemoWay`."""
+        """See `OverHttp`."""
         (other,) = set(self._ports) - {name}
         return {
             "smtp.mailbox": quoted(f"{name}@{name}.example"),
@@ -97,7 +79,7 @@ class OverSftp(OverHttp):
     stormy = False
 
     async def start(self, folder: Path, names: tuple[str, str]) -> None:
-        """See `DemoWay`."""
+        """See `OverHttp`."""
         import asyncssh
 
         password = self._password = secrets.token_urlsafe(24)
@@ -128,7 +110,7 @@ class OverSftp(OverHttp):
         write_new(self._known, f"[127.0.0.1]:{self._port} {line}\n")
 
     def settings(self, name: str) -> dict[str, str]:
-        """See `DemoWay`."""
+        """See `OverHttp`."""
         return {
             "sftp.user": quoted(name),
             "sftp.password": quoted(self._password),
@@ -138,7 +120,7 @@ class OverSftp(OverHttp):
         }
 
     async def stop(self) -> None:
-        """See `DemoWay`."""
+        """See `OverHttp`."""
         server = getattr(self, "_server", None)
         if server is not None:
             server.close()
@@ -153,7 +135,7 @@ class OverNats(OverHttp):
     _process: asyncio.subprocess.Process | None = None
 
     async def start(self, folder: Path, _names: tuple[str, str]) -> None:
-        """See `DemoWay`."""
+        """See `OverHttp`."""
         beside = Path(sys.executable).parent / "nats-server"
         program = shutil.which("nats-server") or (str(beside) if beside.is_file() else None)
         if program is None:
@@ -181,7 +163,7 @@ class OverNats(OverHttp):
         raise TransportProblem("the NATS server did not start", remedy=f"look into {place}")
 
     def settings(self, name: str) -> dict[str, str]:
-        """See `DemoWay`."""
+        """See `OverHttp`."""
         return {
             "broker.url": quoted(f"nats://127.0.0.1:{self._port}"),
             "broker.monitor": quoted(f"http://127.0.0.1:{self._monitor}"),
@@ -189,13 +171,13 @@ class OverNats(OverHttp):
         }
 
     async def stop(self) -> None:
-        """See `DemoWay`."""
+        """See `OverHttp`."""
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
             await self._process.wait()
 
 
-_WAYS: dict[str, tuple[str, Any]] = {
+_WAYS: dict[str, tuple[str, type[OverHttp]]] = {
     "http": ("", OverHttp),
     "smtp": ("smtp", ByMail),
     "sftp": ("sftp", OverSftp),
@@ -204,7 +186,7 @@ _WAYS: dict[str, tuple[str, Any]] = {
 }
 
 
-def way_called(name: str) -> DemoWay:
+def way_called(name: str) -> OverHttp:
     """The way of that name; refused where its libraries are not there."""
     if name not in _WAYS:
         raise InvalidValue(
@@ -215,8 +197,7 @@ def way_called(name: str) -> DemoWay:
         raise NotHere(
             f"what {name} needs is not installed", remedy=f"pip install 'oncewire[{extra}]'"
         )
-    way: DemoWay = made()
-    return way
+    return made()
 
 
 def free_port() -> int:
@@ -322,7 +303,12 @@ class ChaosProxy:
         name = f"{self._seed} {self.name} {key.decode('utf-8', 'replace')} {self._seen[key]}"
         # Chance that can be drawn again from its seed is the point; nothing is secret here.
         chance = random.Random(name)
-        fate = self._fate(chance)
+        fate, drawn = Fate.PASSED, chance.random()
+        for fault in fields(self.weather)[:5]:
+            drawn -= getattr(self.weather, fault.name)
+            if drawn < 0:
+                fate = Fate(fault.name)
+                break
         self.fates[fate.value] += 1
         if chance.random() < self.weather.late:
             self.fates["late"] += 1
@@ -333,37 +319,25 @@ class ChaosProxy:
             await self._forward(request[: chance.randrange(len(request))], whole=False)
             return False
         if fate is Fate.HELD:
-            await self._hold()
+            # Until another exchange has overtaken this one, or none comes.
+            self._passed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._passed.wait(), self.weather.late_by * 2)
         answer = await self._forward(request)
         self._passed.set()
         if fate is Fate.REPEATED:
-            again = self._repeat(request, chance.random() * self.weather.late_by)
-            self._keep(asyncio.get_running_loop().create_task(again))
+            pause = chance.random() * self.weather.late_by
+
+            async def repeat() -> None:
+                await asyncio.sleep(pause)
+                await self._forward(request)
+
+            self._keep(asyncio.create_task(repeat()))
         if answer is None or fate is Fate.ANSWER_LOST:
             return False
         writer.write(answer)
         await writer.drain()
         return True
-
-    def _fate(self, chance: random.Random) -> Fate:
-        drawn = chance.random()
-        for field in fields(self.weather)[:5]:
-            drawn -= getattr(self.weather, field.name)
-            if drawn < 0:
-                return Fate(field.name)
-        return Fate.PASSED
-
-    async def _hold(self) -> None:
-        """Wait until another exchange has overtaken this one, or none comes."""
-        self._passed.clear()
-        try:
-            await asyncio.wait_for(self._passed.wait(), self.weather.late_by * 2)
-        except TimeoutError:
-            return
-
-    async def _repeat(self, request: bytes, pause: float) -> None:
-        await asyncio.sleep(pause)
-        await self._forward(request)
 
     async def _forward(self, request: bytes, *, whole: bool = True) -> bytes | None:
         """To the handler on a connection of its own; None when it gave no whole answer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -18,6 +19,7 @@ from oncewire.lab.sample_year.world import (
     Force,
     Handler,
     Letter,
+    Place,
     RowWriter,
     Stream,
     Trouble,
@@ -47,7 +49,9 @@ class Hub:
 
     def __init__(self, world: World, stream: Stream, handler: Handler) -> None:
         self._world, self._stream, self._handler = world, stream, handler
-        self._terms_id = stream.terms.terms_id
+        terms_id = stream.terms.terms_id
+        self._near = Place(handler, terms_id, 1, stream.sender.party)
+        self._far = Place(handler, terms_id, 2, stream.receiver.party)
         self._journeys: dict[str, Journey] = {}
         self.onward = SendingSide(world, handler, stream.receiver, stream.terms, hop=2)
         self.onward.tell = self._report
@@ -55,29 +59,29 @@ class Hub:
 
     def arrive(self, when: Instant, journey: Journey) -> None:
         """An attempt of the From Party's handler gets through."""
-        letter = journey.letter
+        letter, write = journey.letter, self._world.writer.note
         journey.arrived += 1
         if letter.message_id in self._journeys:
             what = notes.Duplicate(self._stream.terms.duplicate_answer.value)
-            self._write(when, Note(what, letter.message_id), letter, hop=1)
+            copy = Note(what, letter.message_id)
+            write(self._near, when, copy, letter.digest, letter.size)
         else:
             self._journeys[letter.message_id] = journey
             sender, receiver = self._stream.sender.party, self._stream.receiver.party
             received = Note(notes.Received(), letter.message_id, transport="http")
-            self._write(when, received, letter, hop=1, detail=letter.received)
+            write(self._near, when, received, letter.digest, letter.size, letter.received)
             ack_id = ack_of(letter.message_id, self._handler)
             acked = Note(notes.AckSent(hop=True), letter.message_id, ack_id)
-            self._write(when, acked, None, hop=1)
-            forwarded = notes.Forwarded(sender, receiver, letter.expires_at)
-            self._write(when, Note(forwarded, letter.message_id), letter, hop=2)
+            write(self._near, when, acked)
+            forwarded = Note(
+                notes.Forwarded(sender, receiver, letter.expires_at), letter.message_id
+            )
+            write(self._far, when, forwarded, letter.digest, letter.size)
             if not letter.does("not_passed_on"):
                 self.onward.submit(when, letter)
         if journey.arrived > journey.trouble.acks_lost:
             back = when + 5 * MILLISECOND + self._world.latency(letter)
-            self._world.at(back, self._acknowledged, journey)
-
-    def _acknowledged(self, when: Instant, journey: Journey) -> None:
-        journey.side.acknowledged(when, journey, hop=True)
+            self._world.at(back, partial(journey.side.acknowledged, hop=True), journey)
 
     def _report(self, when: Instant, onward: Journey, severity: Severity) -> None:
         """The From Party, whose handler had its word, is told that it was in vain (HOP-9)."""
@@ -93,28 +97,6 @@ class Hub:
             back = when + 50 * MILLISECOND
             self._world.at(back, journey.side.acknowledged, journey, self._stream.receiver)
 
-    def _write(
-        self,
-        when: Instant,
-        note: Note,
-        letter: Letter | None,
-        *,
-        hop: int,
-        detail: str | None = None,
-    ) -> None:
-        peer = self._stream.sender.party if hop == 1 else self._stream.receiver.party
-        self._world.writer.note(
-            self._handler,
-            when,
-            note,
-            terms_id=self._terms_id,
-            hop=hop,
-            peer=peer,
-            digest=None if letter is None else letter.digest,
-            size=None if letter is None else letter.size,
-            detail=detail,
-        )
-
 
 # Documents of the year that travel in parts: cut at one end, put together at the other.
 
@@ -128,7 +110,8 @@ class DocumentsSent:
     def __init__(self, side: SendingSide) -> None:
         self._side = side
         self._documents: dict[str, tuple[SplitDocument, Outgoing]] = {}
-        side.tell = self._part_told
+        # Nobody is told of parts; of their document, yes.
+        side.tell = lambda _when, _journey, _severity: None
         side.heard = self._part_ended
 
     def submit(self, when: Instant, whole: Letter, parts: list[Letter]) -> None:
@@ -140,9 +123,6 @@ class DocumentsSent:
         self._documents[whole.message_id] = document, entered
         for part in parts:
             self._side.submit(when, part)
-
-    def _part_told(self, when: Instant, journey: Journey, severity: Severity) -> None:
-        """Parts are not told of; their document is."""
 
     def _part_ended(self, when: Instant, journey: Journey) -> None:
         split_id, number = journey.letter.document or "", journey.letter.part or 0
@@ -269,7 +249,7 @@ class _Exchange:
             self._sent = DocumentsSent(self._sending)
             self._received = DocumentsReceived(self._world, self._receiving)
         self._details = self._facts()
-        self._channel, self._peer = stream.channel, stream.receiver.party
+        self._place = Place(stream.sender, stream.terms.terms_id, peer=stream.receiver.party)
 
     def rows(self) -> list[Draft]:
         for index, when in enumerate(submissions(self._plan, self._stream, self._rng)):
@@ -384,13 +364,5 @@ class _Exchange:
         return {hop: trouble}
 
     def _write_submitted(self, when: Instant, letter: Letter) -> None:
-        self._writer.note(
-            self._stream.sender,
-            when,
-            Note(_SUBMITTED, letter.message_id, channel=self._channel),
-            terms_id=self._sending.terms_id,
-            peer=self._peer,
-            digest=letter.digest,
-            size=letter.size,
-            detail=letter.submitted,
-        )
+        note = Note(_SUBMITTED, letter.message_id, channel=self._stream.channel)
+        self._writer.note(self._place, when, note, letter.digest, letter.size, letter.submitted)

@@ -27,7 +27,7 @@ from oncewire.errors import NotAllowed
 from oncewire.journal.row import COLUMNS, JOURNAL_VERSION, Row
 from oncewire.lab.sample_year.exchange import write_stream
 from oncewire.lab.sample_year.plan import YEAR, YEAR_START, Plan, make_plan
-from oncewire.lab.sample_year.world import KEYS, Draft, RowWriter
+from oncewire.lab.sample_year.world import KEYS, Draft, Place, RowWriter
 from oncewire.message.envelope import (
     AckRequested,
     DeliverySemantics,
@@ -158,12 +158,13 @@ def _write_nodes(plan: Plan, unit: int) -> list[Draft]:
     }
     for handler in plan.handlers:
         said = notes.Started(__version__, JOURNAL_VERSION, (handler.party,))
+        place = Place(handler)
         for boot in handler.boots:
-            writer.note(handler, boot, Note(said))
+            writer.note(place, boot, Note(said))
         first = handler.boots[0] + 1
         for _, values in sorted(terms[handler.name].items()):
             writer.terms(handler, first, values)
-        writer.note(handler, plan.end, Note(notes.Stopped()))
+        writer.note(place, plan.end, Note(notes.Stopped()))
     return writer.rows
 
 

@@ -6,7 +6,7 @@ The plan is small and made anew wherever it is needed, from (messages, seed) alo
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, cycle, product
@@ -73,8 +73,27 @@ class Deal:
 
 @cache
 def deals() -> tuple[Deal, ...]:
-    """Deals in which every possible pair of values occurs."""
-    return tuple(deal for choice in _choices() if (deal := _deal(choice)) is not None)
+    """Deals in which every possible pair of values occurs: each begins with a pair that is missing,
+    and takes of every other dimension what covers most of the rest."""
+    missing = {
+        (one, a, other, b)
+        for one, other in combinations(DIMENSIONS, 2)
+        for a in range(len(DIMENSIONS[one]))
+        for b in range(len(DIMENSIONS[other]))
+    }
+    found = []
+    while missing:
+        one, a, other, b = seed = min(missing)
+        chosen = _filled({one: a, other: b}, missing)
+        if chosen is None:
+            # Values that never stand together.
+            missing.discard(seed)
+            continue
+        missing -= _pairs(chosen)
+        deal = _deal({name: DIMENSIONS[name][index] for name, index in chosen.items()})
+        if deal is not None:
+            found.append(deal)
+    return tuple(found)
 
 
 def _deal(choice: Mapping[str, Any]) -> Deal | None:
@@ -102,39 +121,16 @@ def _deal(choice: Mapping[str, Any]) -> Deal | None:
     return Deal(terms, choice["way"] == "hub", choice["signed"])
 
 
-def _choices() -> Iterator[dict[str, Any]]:
-    """Greedy: begin with a pair that is missing, and add what covers most of the others."""
-    missing = {
-        (one, a, other, b)
-        for one, other in combinations(DIMENSIONS, 2)
-        for a in range(len(DIMENSIONS[one]))
-        for b in range(len(DIMENSIONS[other]))
-    }
-    while missing:
-        seed = min(missing)
-        chosen = _filled({seed[0]: seed[1], seed[2]: seed[3]}, missing)
-        if chosen is None:
-            missing.discard(seed)  # Values that never stand together.
-            continue
-        missing -= _pairs(chosen)
-        yield {name: DIMENSIONS[name][index] for name, index in chosen.items()}
-
-
 def _filled(
-    start: dict[str, int], missing: set[tuple[str, int, str, int]]
+    chosen: dict[str, int], missing: set[tuple[str, int, str, int]]
 ) -> dict[str, int] | None:
-    chosen = dict(start)
     for name in DIMENSIONS:
-        if name in chosen:
-            continue
-        best = [
-            (len(_pairs({**chosen, name: index}) & missing), -index)
-            for index in range(len(DIMENSIONS[name]))
-            if _possible({**chosen, name: index})
-        ]
-        if not best:
-            return None
-        chosen[name] = -max(best)[1]
+        if name not in chosen:
+            every = [{**chosen, name: index} for index in range(len(DIMENSIONS[name]))]
+            possible = list(filter(_possible, every))
+            if not possible:
+                return None
+            chosen = max(possible, key=lambda each: len(_pairs(each) & missing))
     return chosen if _possible(chosen) else None
 
 
@@ -228,13 +224,16 @@ class Recipe:
 # --- which streams ---
 
 
+def _whole(stream: Stream) -> bool:
+    return stream.hub is None and not stream.split
+
+
+def _plain(stream: Stream) -> bool:
+    return stream.terms.reliable and _whole(stream)
+
+
 def _direct(stream: Stream) -> bool:
-    return (
-        stream.terms.reliable
-        and not stream.terms.numbered
-        and stream.hub is None
-        and not stream.split
-    )
+    return _plain(stream) and not stream.terms.numbered
 
 
 def _single_way(stream: Stream) -> bool:
@@ -246,26 +245,15 @@ def _retrying(stream: Stream) -> bool:
 
 
 def _unordered(stream: Stream) -> bool:
-    plain = stream.hub is None and not stream.split
-    return stream.terms.reliable and not stream.terms.ordered and plain
+    return _plain(stream) and not stream.terms.ordered
 
 
 def _counted(stream: Stream) -> bool:
     return stream.terms.numbered and not stream.terms.ordered and stream.terms.window_size > 3
 
 
-def _ordered(stream: Stream) -> bool:
-    return stream.terms.ordered
-
-
 def _ordered_window(stream: Stream) -> bool:
     return stream.terms.ordered and stream.terms.window_size > 1
-
-
-def _signed_ack(stream: Stream) -> bool:
-    # A hub's stream has two acknowledgements, and only the To Party's is one of the agreement.
-    signed = stream.terms.reliable and stream.terms.ack_requested is AckRequest.SIGNED
-    return signed and stream.hub is None and not stream.split
 
 
 RECIPES: tuple[Recipe, ...] = (
@@ -275,10 +263,10 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe("lost", "not_passed_on", lambda stream: stream.hub is not None),
     Recipe("unconfirmed", "never_confirmed", _unordered),
     Recipe("twice", "handed_over_twice", _unordered),
-    Recipe("twice", "handed_over_twice", _ordered),
+    Recipe("twice", "handed_over_twice", lambda stream: stream.terms.ordered),
     Recipe("out_of_order", "after_the_next", _ordered_window, _close),
     Recipe("altered", "altered", _unordered),
-    Recipe("altered", "given_otherwise", _ordered),
+    Recipe("altered", "given_otherwise", lambda stream: stream.terms.ordered),
     Recipe("unnotified", "not_notified", _direct),
     Recipe("untold", "told_again", _direct),
     Recipe("needless_notice", "notice_of_notice", _direct),
@@ -308,12 +296,13 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe("invented", "invented", _direct, stranger=True),
     Recipe("wrong_outcome", "wrong_outcome", _direct),
     Recipe("unmatched_ack", "second_ack", _direct),
-    Recipe("unsigned", "unsigned_ack", _signed_ack),
     Recipe(
         "unsigned",
-        "unverified",
-        lambda stream: stream.signed and stream.hub is None and not stream.split,
+        "unsigned_ack",
+        # A hub's stream has two acknowledgements, and only the To Party's is one of the agreement.
+        lambda stream: _plain(stream) and stream.terms.ack_requested is AckRequest.SIGNED,
     ),
+    Recipe("unsigned", "unverified", lambda stream: stream.signed and _whole(stream)),
     Recipe("incomplete", "missing_part", lambda stream: stream.split),
     Recipe("unfinished", "no_end", _direct),
     Recipe("impossible_order", "handed_over_first", _direct),
@@ -450,7 +439,9 @@ def _plant(
                 if place is not None:
                     taken.setdefault(stream.index, []).append(place)
                     stream.forces.update(recipe.forces(stream, place))
-                    key.append((recipe.kind, _culprit(seed, stream, recipe, place)))
+                    named = -place if recipe.stranger else place + recipe.offset
+                    culprit = message_id(seed, stream.index, named, stream.sender.name)
+                    key.append((recipe.kind, culprit))
                     break
     return tuple(sorted(key))
 
@@ -465,12 +456,6 @@ def _place(stream: Stream, recipe: Recipe, taken: list[int]) -> int | None:
         if all(abs(place - other) > 2 * margin for other in taken):
             return place
     return None
-
-
-def _culprit(seed: int, stream: Stream, recipe: Recipe, place: int) -> str:
-    if recipe.stranger:
-        return message_id(seed, stream.index, -place, stream.sender.name)
-    return message_id(seed, stream.index, place + recipe.offset, stream.sender.name)
 
 
 def submissions(plan: Plan, stream: Stream, rng: Random) -> list[Instant]:

@@ -19,6 +19,7 @@ from oncewire.lab.sample_year.world import (
     TRANSIENT,
     Handler,
     Letter,
+    Place,
     Stream,
     Trouble,
     World,
@@ -114,7 +115,7 @@ class SendingSide:
         self._world, self.handler, self._to = world, handler, to
         self.terms, self.hop = terms, hop
         self.terms_id, self._signed = terms.terms_id, terms.ack_requested is AckRequest.SIGNED
-        self._peer, self._key = to.party, channel
+        self._place, self._key = Place(handler, self.terms_id, hop, to.party), channel
         self._channel = None if channel is None else SendingChannel.open(channel, terms)
         self._waiting: deque[Journey] = deque()
         self._asleep: list[Journey] = []
@@ -342,9 +343,7 @@ class SendingSide:
 
     def write(self, when: Instant, note: Note) -> None:
         """Write a row of the sending node."""
-        self._world.writer.note(
-            self.handler, when, note, terms_id=self.terms_id, hop=self.hop, peer=self._peer
-        )
+        self._world.writer.note(self._place, when, note)
 
     # --- the network and the clock ---
 
@@ -405,8 +404,9 @@ class ReceivingSide:
     def __init__(self, world: World, stream: Stream) -> None:
         self._world, self._handler = world, stream.receiver
         self.terms, self.terms_id = stream.terms, stream.terms.terms_id
-        self._hop = 1 if stream.hub is None else 2
-        self._peer = (stream.hub or stream.sender).party
+        hop, peer = (1, stream.sender) if stream.hub is None else (2, stream.hub)
+        self._here = Place(stream.receiver, self.terms_id)
+        self._on_hop = Place(stream.receiver, self.terms_id, hop, peer.party)
         self._key = stream.channel
         self._channel = None if self._key is None else ReceivingChannel.open(self._key, self.terms)
         self._known: dict[str, Remembered] = {}
@@ -500,7 +500,7 @@ class ReceivingSide:
         self._channel = channel
         for effect in effects:
             if isinstance(effect, Note):
-                self._world.writer.note(self._handler, when, effect, terms_id=self.terms_id)
+                self._world.writer.note(self._here, when, effect)
 
     def _give_up_gap(self, when: Instant, letter: Letter) -> None:
         """Stop waiting for a number that was given up."""
@@ -600,14 +600,4 @@ class ReceivingSide:
         detail: str | None = None,
     ) -> None:
         """Write a row of the receiving node; `detail`: what it tells, where that was written."""
-        self._world.writer.note(
-            self._handler,
-            when,
-            note,
-            terms_id=self.terms_id,
-            hop=self._hop,
-            peer=self._peer,
-            digest=digest,
-            size=size,
-            detail=detail,
-        )
+        self._world.writer.note(self._on_hop, when, note, digest, size, detail)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 from itertools import accumulate
+from operator import methodcaller
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,7 +19,7 @@ from oncewire.journal.row import Row
 from oncewire.message.envelope import SequenceNumber, SequenceStatus
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from oncewire.protocol import notes
-from oncewire.protocol.notes import Detail, Kind, Note, write_terms
+from oncewire.protocol.notes import Kind, Note, write_terms
 from oncewire.protocol.terms import OnExhausted, RetryCount, Terms
 
 # A stream of the year: the messages of one agreement in one direction, and its two nodes.
@@ -171,7 +172,13 @@ TWISTS: dict[str, Twist] = {
     ),
     "not_notified": Twist(terms=_failing, lost=NEVER, drops=frozenset({K.NOTIFIED})),
     "told_again": Twist(terms=_failing, lost=NEVER, repeats={K.NOTIFIED: SECOND}),
-    "notice_of_notice": Twist(terms=_failing, acks_lost=NEVER, says={K.RECEIVED: _notice}),
+    "notice_of_notice": Twist(
+        terms=_failing,
+        acks_lost=NEVER,
+        says={
+            K.RECEIVED: lambda told: {"detail": told["detail"].replace("{", '{"notice":true,', 1)}
+        },
+    ),
     "taken_back": Twist(),
     "wrong_outcome": Twist(
         terms=_failing,
@@ -335,10 +342,17 @@ KEYS = 3
 _COLUMNS = Row._fields[Row._fields.index("kind") + 1 :]
 
 
-@lru_cache(maxsize=4_096)
-def _text(what: Detail) -> str | None:
-    """The text of a detail, cached: most notes say what others said."""
-    return what.write()
+_text = lru_cache(maxsize=4_096)(methodcaller("write"))
+"""The text of a detail, cached: most notes say what others said."""
+
+
+class Place(NamedTuple):
+    """Where a row is written, and what it says of the message's way."""
+
+    handler: Handler
+    terms_id: str | None = None
+    hop: int | None = None
+    peer: str | None = None
 
 
 class RowWriter:
@@ -354,35 +368,20 @@ class RowWriter:
 
     def note(
         self,
-        handler: Handler,
+        place: Place,
         when: Instant,
         note: Note,
-        *,
-        terms_id: str | None = None,
-        hop: int | None = None,
-        peer: str | None = None,
         digest: str | None = None,
         size: int | None = None,
         detail: str | None = None,
     ) -> None:
-        """The row of a note; the keywords fill columns that the protocol does not know, and
-        `detail` is what the note tells, where that was written before."""
+        """The row of a note; `detail` is what the note tells, where that was written before."""
+        handler, terms_id, hop, peer = place
         message_id, what = note.message_id, note.what
         told = (
-            message_id,
-            note.ref_to,
-            terms_id,
-            note.channel,
-            note.epoch,
-            note.number,
-            note.attempt,
-            hop,
-            peer,
-            note.transport,
-            digest,
-            size,
-            detail or _text(what),
-        )
+            message_id, note.ref_to, terms_id, note.channel, note.epoch, note.number, note.attempt,
+            hop, peer, note.transport, digest, size, detail or _text(what),
+        )  # fmt: skip
         twist = self.twists.get(message_id) if self.twists else None
         if twist is None:
             self._keep(handler, when, what.KIND, told)
@@ -403,17 +402,10 @@ class RowWriter:
         boot = handler.boot_at(when)
         self.rows.append(
             (
-                when,
-                self._unit,
-                len(self.rows),
-                when + handler.skew,
-                when - handler.boots[boot],
-                handler.boot_names[boot],
-                handler.name,
-                kind.value,
-                *told,
+                when, self._unit, len(self.rows), when + handler.skew, when - handler.boots[boot],
+                handler.boot_names[boot], handler.name, kind.value, *told,
             )
-        )
+        )  # fmt: skip
 
 
 class World:
