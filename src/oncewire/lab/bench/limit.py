@@ -90,10 +90,7 @@ class Receiving(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """The parser calls it."""
         body, self._body = self._body, b""
-        self._rows.put(self._name, body, self._answer)
-
-    def _answer(self) -> None:
-        self._transport.write(_ANSWER)
+        self._rows.put(self._name, body, lambda: self._transport.write(_ANSWER))
 
 
 class Sending(asyncio.Protocol):

@@ -25,7 +25,7 @@ from oncewire.entry.party.keys import make_keys
 from oncewire.handler.world import RealWorld
 from oncewire.lab.bench.exchange import Child, Task
 from oncewire.lab.bench.side import obey, push_for
-from oncewire.lab.demo.ways import free_port
+from oncewire.lab.demo.ways import free_port, nats_server
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -160,12 +160,6 @@ async def as2(folder: Path, *options: str) -> None:
 _STREAM, _SUBJECT = "bench", "bench.documents"
 
 
-def _nats_server() -> str | None:
-    """The server's program: the system's, or that of the environment we run in."""
-    beside = Path(sys.executable).parent / "nats-server"
-    return shutil.which("nats-server") or (str(beside) if beside.is_file() else None)
-
-
 async def nats(folder: Path) -> None:
     """Start a server, and publish on demand."""
     port, file = free_port(), folder / "nats.conf"
@@ -174,7 +168,7 @@ async def nats(folder: Path) -> None:
         f'jetstream {{ store_dir: "{folder / "store"}", sync_interval: always }}\n'
     )
     process = await asyncio.create_subprocess_exec(
-        _nats_server() or "nats-server", "-c", str(file), "-l", str(folder / "nats.log"),
+        nats_server() or "nats-server", "-c", str(file), "-l", str(folder / "nats.log"),
         stdin=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
@@ -252,17 +246,11 @@ async def rabbitmq(folder: Path) -> None:
         with suppress(ProcessLookupError):
             process.terminate()
         await process.wait()
-        await _end_name_server(environ)
-
-
-async def _end_name_server(environ: dict[str, str]) -> None:
-    epmd = shutil.which("epmd")
-    if epmd is not None:
-        quiet = asyncio.subprocess.DEVNULL
-        ending = await asyncio.create_subprocess_exec(
-            epmd, "-kill", env=environ, stdout=quiet, stderr=quiet
-        )
-        await ending.wait()
+        if epmd := shutil.which("epmd"):
+            ending = await asyncio.create_subprocess_exec(
+                epmd, "-kill", env=environ, stdout=quiet, stderr=quiet
+            )
+            await ending.wait()
 
 
 async def _answers(port: int) -> bool:
@@ -360,7 +348,7 @@ _PRODUCTS: dict[str, tuple[Callable[..., Coroutine[Any, Any, None]], str, str]] 
 def missing(name: str) -> str:
     """Why a product cannot be measured; empty: it can."""
     _, package, installed = _PRODUCTS[name]
-    server = {"nats": _nats_server() is not None, "rabbitmq": _PROGRAM.is_file()}
+    server = {"nats": nats_server() is not None, "rabbitmq": _PROGRAM.is_file()}
     if find_spec(package) is None or not server.get(name, True):
         return f"not installed: `make bench-setup` installs {installed}"
     return ""

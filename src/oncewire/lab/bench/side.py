@@ -103,7 +103,7 @@ class Counting:
 
 
 class Side:
-    """The tasks, by name."""
+    """The tasks: a method for the name of each, behind a `_`."""
 
     def __init__(self, party: OpenParty, counting: Counting) -> None:
         self._party, self._counting = party, counting
@@ -115,16 +115,8 @@ class Side:
 
     async def do(self, task: Task) -> Task:
         """One task."""
-        works: dict[str, Callable[[Task], Awaitable[Task]]] = {
-            "push": self._push,
-            "take": self._take,
-            "document": self._document,
-            "collect": self._collect,
-            "trickle": self._trickle,
-            "spent": self._spent,
-            "count": self._count,
-        }
-        return await works[task["do"]](task)
+        done: Task = await getattr(self, f"_{task['do']}")(task)
+        return done
 
     async def _push(self, task: Task) -> Task:
         """Send documents for so many seconds, so many of them at a time; each counts when its

@@ -136,8 +136,7 @@ class OverNats(OverHttp):
 
     async def start(self, folder: Path, _names: tuple[str, str]) -> None:
         """See `OverHttp`."""
-        beside = Path(sys.executable).parent / "nats-server"
-        program = shutil.which("nats-server") or (str(beside) if beside.is_file() else None)
+        program = nats_server()
         if program is None:
             raise NotHere(
                 "there is no nats-server on this machine",
@@ -198,6 +197,12 @@ def way_called(name: str) -> OverHttp:
             f"what {name} needs is not installed", remedy=f"pip install 'oncewire[{extra}]'"
         )
     return made()
+
+
+def nats_server() -> str | None:
+    """The program of the NATS server: the system's, or that of the environment we run in."""
+    beside = Path(sys.executable).parent / "nats-server"
+    return shutil.which("nats-server") or (str(beside) if beside.is_file() else None)
 
 
 def free_port() -> int:
