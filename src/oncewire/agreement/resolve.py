@@ -330,6 +330,13 @@ def channel_of(
     return name
 
 
+def leads_to(channel: str, party_id: str) -> bool:
+    """Whether a numbered stream goes to the party with that PartyId."""
+    _, arrow, receiver = channel.partition(">")
+    name = _quoted(party_id)
+    return bool(arrow) and (receiver == name or receiver.startswith((f"{name}#", f"{name}/")))
+
+
 def _arrow(own: str, other: str, direction: Direction) -> str:
     sender, receiver = (own, other) if direction is Direction.SEND else (other, own)
     return f"{_quoted(sender)}>{_quoted(receiver)}"

@@ -198,6 +198,22 @@ def test_what_cannot_be_sent_is_named(rest: Rest, sending: Callable[[Any], Any])
         asyncio.run(work())
 
 
+def test_a_page_of_another_port_is_of_another_origin(rest: Rest) -> None:
+    port = rest.settings.admin.port
+
+    def asked(host: str, origin: str) -> int:
+        headers = {"Host": host, "Origin": origin, "Authorization": f"Bearer {rest.tokens[READ]}"}
+        return httpx.get(f"{rest.url}/livez", headers=headers, timeout=60).status_code
+
+    for scheme in ("http", "https"):
+        # Without a number it is the port of the scheme, where somebody else may listen.
+        assert asked(f"127.0.0.1:{port}", f"{scheme}://127.0.0.1") == 403
+        assert asked(f"127.0.0.1:{port}", f"{scheme}://127.0.0.1:{port}") == 200
+        # A proxy in front is asked for as its own page says.
+        assert asked("localhost", f"{scheme}://localhost") == 200
+        assert asked("localhost", f"{scheme}://127.0.0.1") == 403
+
+
 # It is the last one, because strangers of this address are told to wait from then on.
 def test_an_origin_that_is_none_is_refused_and_counted(rest: Rest) -> None:
     with rest.client() as client:

@@ -181,6 +181,16 @@ def test_a_form_that_is_sent_twice_acts_once(desk: Desk) -> None:
         desk.heal()
 
 
+def test_only_a_partner_can_be_tested(desk: Desk) -> None:
+    with _signed_in(desk) as client:
+        page = client.get("/console/partner?name=globex").text
+        form = next(each for each in page.split("<form") if 'value="test"' in each)
+        asked = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form)) | {"partner": "nobody"}
+        answer = client.post("/console/do", data=asked)
+        assert answer.status_code == 404
+        assert "nobody" in answer.text
+
+
 def _resend_form(client: httpx.Client, message_id: str) -> dict[str, str]:
     page = client.get(f"/console/message?id={message_id}").text
     form = next(each for each in page.split("<form") if 'value="resend"' in each)

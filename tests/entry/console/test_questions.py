@@ -139,9 +139,12 @@ def test_who_paused_a_channel_is_in_the_first_sentence(desk: Desk, client: httpx
     channels = text_of(client.get("/console/channels"))
     assert "paused by olga: stock-taking" in channels
     assert "1 waiting until the channel goes on" in channels
+    partner = text_of(client.get("/console/partner?name=globex"))
+    assert "Sending stands still: paused by olga: stock-taking" in partner
     # What took less than a second is not explained.
     time.sleep(1.1)
     desk.do("resume", channel=channel.key)
     desk.delivered(held)
+    assert "stands still" not in text_of(client.get("/console/partner?name=globex"))
     page = text_of(client.get(f"/console/message?id={held}&direction=out"))
     assert re.search(r"It took [\d.]+ s: for [\d.]+ m?s its channel was paused by olga \(", page)

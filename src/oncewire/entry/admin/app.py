@@ -141,7 +141,7 @@ class AdminApp:
         self._examining = asyncio.Semaphore(1)
         self._feed = feed.Feed(self._reader)
         self._strangers = Strangers()
-        self._hosts = hosts_of(settings)
+        self._hosts, self._port = hosts_of(settings), f":{settings.admin.port}"
         self._meeting = Meeting(settings, lambda: _soon(tell_running(settings)))
         verbs = [
             Served(
@@ -223,7 +223,10 @@ class AdminApp:
                 421, "host", "this host name is not served here", "set admin.names in oncewire.toml"
             )
         origins = request.headers.getlist("origin")
-        foreign = any(netloc(each) not in self._hosts for each in origins)
+        # Without a number a host is the port of the scheme, where others may listen, unless this
+        # request came by that name: through a proxy, or because it is our port.
+        ours = {hosts[0].lower(), *(each for each in self._hosts if each.endswith(self._port))}
+        foreign = any(netloc(each) not in ours for each in origins)
         if foreign or request.headers.get("sec-fetch-site", "none") in ("cross-site", "same-site"):
             raise Refused(403, "origin", "a page of another origin may not call this")
         allowed = set()

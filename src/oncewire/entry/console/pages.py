@@ -26,6 +26,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from oncewire import __version__
 from oncewire.agreement.compose import PROFILES
+from oncewire.agreement.resolve import leads_to
 from oncewire.entry.console import ladder, searching
 from oncewire.entry.console.actions import (
     ACTIONS,
@@ -510,7 +511,16 @@ class Console:
         seen = await self._offers.ask("overview", who)
         known = next((each for each in seen.partners if each.name == name), None)
         agreed = await self._offers.agreement(name)
+        stands = []
+        if known is not None:
+            stands = [
+                each.reason or f"{name} asked for a pause"
+                for each in await self._offers.ask("channels", who)
+                if each.suspended or each.paused_until > _now()
+                if leads_to(each.key, known.party_id)
+            ]
         values = {"partner": known, "name": name, "agreed": agreed, "trial": self._trials.of(name)}
+        values["stands"] = list(dict.fromkeys(stands))
         digest = request.query_params.get("acceptance", "")
         values["acceptance"] = digest if self._shown.has(who.hash, digest) else ""
         return self._page(request, who, "partner.html", values)
@@ -637,6 +647,8 @@ class Console:
         given = dict(fields)
         if word == "test":
             name = given.get("partner", "")
+            # Who is no partner is told so at once, not by what becomes of the test.
+            await self._offers.agreement(name)
             trying = self._offers.ask("try_partner", who, partner=name)
             new = self._trials.begin(name, trying, _now)
             return "The test began." if new else "A test is under way already."
