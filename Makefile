@@ -7,6 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-stamp
+CLASSES := $(VENV)/spark.jsa
 
 # Spark starts its Python workers by name; without this they would be the system's python3,
 # which has none of the packages.
@@ -28,11 +29,15 @@ QUICK_WORKERS ?= 2
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-setup: java proof browser postgres balancer $(STAMP) ## make .venv with every extra; install Java, xmlsec1, Chromium, PostgreSQL and HAProxy where that is allowed
+setup: java proof browser postgres balancer $(STAMP) $(CLASSES) ## make .venv with every extra; install Java, xmlsec1, Chromium, PostgreSQL and HAProxy where that is allowed
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup-python.sh
 	@PYTHON="$(PYTHON)" bash scripts/setup-python.sh "$(VENV)"
 	@touch $@
+
+# What tests need to start Spark in half the time.
+$(CLASSES): $(STAMP) | java
+	@$(BIN)/python -m tests.java_archive
 
 java:
 	@bash scripts/setup-java.sh

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import needs, parts
+from tests import java_archive, needs, parts
 from tests.examples import examples
 from tests.seconds import Seconds
 from tests.workers import Scheduler, arrange, in_spark_group
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # lacks the packages when pytest is run straight from the environment and not through make.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+java_archive.use(os.environ)
 
 # A test says itself how wide its terminal is; a shell, or whoever starts workers, may have said so.
 for _variable in ("COLUMNS", "LINES"):
@@ -45,7 +46,13 @@ settings.register_profile(
 settings.register_profile("ci", settings.get_profile("user"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "user")
 
-_spark_lacks = functools.cache(parts.spark_lacks)
+
+@functools.cache
+def _spark_lacks() -> str | None:
+    from oncewire.entry.cli.spark import spark_lacks
+
+    lacking = spark_lacks()
+    return None if lacking is None else str(lacking)
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,13 @@
 """A missing part must be seen: a skip with a reason for a user, a failure on a build server."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests import parts
+from oncewire.entry.cli.spark import find_java
+from tests import java_archive, parts
 
 
 def test_missing_part_is_a_skip_on_a_users_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,19 +39,6 @@ def test_corpus_without_its_index_is_no_corpus(tmp_path: Path) -> None:
     assert parts.find_corpus({"ONCEWIRE_CORPUS": str(tmp_path)}, tmp_path) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "major"),
-    [
-        ('openjdk version "17.0.15" 2025-04-15', 17),
-        ('openjdk version "21" 2023-09-19', 21),
-        ('java version "1.8.0_402"', 1),
-        ("command not found", None),
-    ],
-)
-def test_java_version_is_read(text: str, major: int | None) -> None:
-    assert parts.java_major(text) == major
-
-
 def test_the_corpus_is_there(corpus: Path) -> None:
     # Without a test that asks, a build server with no corpus would stay green.
     assert (corpus / "INDEX.md").stat().st_size > 0
@@ -58,3 +48,16 @@ def test_spark_starts_and_runs_python_workers(spark) -> None:
     # Arrow there and back crosses the JVM and a Python worker: the parts that a bad set-up lacks.
     counted = spark.range(10).mapInArrow(lambda batches: batches, "id long").count()
     assert counted == 10
+
+
+@pytest.mark.spark
+def test_java_goes_on_without_an_archive_that_does_not_fit(tmp_path: Path) -> None:
+    for archive in (tmp_path / "missing.jsa", tmp_path / "other.jsa"):
+        told = java_archive.options(archive).split()
+        done = subprocess.run(
+            [find_java(os.environ), *told, "-version"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert 'version "' in done.stderr
+        assert done.stdout == ""
+        (tmp_path / "other.jsa").write_bytes(bytes(100_000))

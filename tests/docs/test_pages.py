@@ -22,6 +22,7 @@ import pytest
 
 from oncewire.agreement.keys import KEYS as AGREEMENT_KEYS
 from oncewire.entry.party.settings import KEYS as SETTINGS
+from tests import java_archive
 from tests.parts import ROOT
 from tests.ports import free_port
 
@@ -117,6 +118,7 @@ def test_the_blocks_of_a_page_run_as_they_are_printed(page: Path, tmp_path: Path
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
+    java_archive.use(environ)
     try:
         done = subprocess.run(
             ["bash", "-x", "-c", script(page, home)],

@@ -9,7 +9,7 @@ import typer
 
 from oncewire.agreement.toml import read_toml
 from oncewire.entry.cli import output
-from oncewire.entry.cli.main import build
+from oncewire.entry.cli.main import GROUPS, build
 from oncewire.message.instant import DAY
 from tests.entry.terminal import process, run, run_json, whole_command
 from tests.house_rules import modules_pulled
@@ -55,6 +55,12 @@ def test_every_option_is_explained(name: str, work: object) -> None:
         assert getattr(parameter, "help", None), f"{name}: {parameter.name}"
 
 
+@pytest.mark.parametrize("word", sorted({word for words in GROUPS.values() for word in words}))
+def test_a_start_with_a_command_brings_all_of_it(word: str) -> None:
+    beginning = [name for name, _ in COMMANDS if name.split()[0] == word]
+    assert beginning == [name for name, _ in commands(build(word)) if name.split()[0] == word] != []
+
+
 @pytest.mark.process
 def test_starting_up_loads_nothing_heavy() -> None:
     heavy = {"aiohttp", "apsw", "lxml", "xmlsec", "cryptography", "pyspark", "asyncio", "rich"}
@@ -80,7 +86,7 @@ def test_a_fault_of_our_own_is_told_without_a_traceback(tmp_path: Path) -> None:
     code = (
         "import oncewire.entry.cli.main as m\n"
         "def broken(): raise RuntimeError('inner')\n"
-        "m.build = lambda: broken\n"
+        "m.build = lambda word: broken\n"
         "m.main()\n"
     )
     import subprocess

@@ -1,7 +1,8 @@
 """The `oncewire` command: gathers the groups of commands and keeps surprises from the user.
 
-Each module of `GROUPS` has a `register(app)` that adds its commands. It is imported at every
-start, so it imports nothing heavy at its top: what a command needs is imported inside it.
+Each module of `GROUPS` has a `register(app)` that adds its commands. `oncewire --help` imports all
+of them, so they import nothing heavy at their top: what a command needs is imported inside it. A
+start that begins with the name of a command imports only the module that brings it.
 """
 
 from __future__ import annotations
@@ -18,27 +19,29 @@ import typer.core
 from oncewire import __version__
 from oncewire.entry.cli import output
 
-GROUPS = (
-    "entry.cli.partners",
-    "entry.cli.serve",
-    "entry.cli.admin",
-    "entry.cli.send",
-    "entry.cli.outbox_inbox",
-    "entry.cli.history",
-    "entry.cli.verify",
-    "entry.cli.operator",
-    "entry.cli.verbs",
-    "entry.cli.doctor",
-    "lab.cli.demo",
-    "lab.cli.bench",
-    "entry.cli.agreements",
-    "entry.cli.message",
-    "entry.cli.config",
-    "lab.cli.simulate",
-    "entry.cli.pipeline",
-    "lab.cli.generate",
-)
-"""The modules that bring commands, in the order of `oncewire --help`. Those of `lab` are the
+GROUPS: dict[str, tuple[str, ...]] = {
+    "entry.cli.partners": ("init", "partner", "keys"),
+    "entry.cli.serve": ("serve", "stop"),
+    "entry.cli.admin": ("console", "token"),
+    "entry.cli.send": ("send",),
+    "entry.cli.outbox_inbox": ("find", "outbox", "inbox"),
+    "entry.cli.history": ("show", "why", "evidence"),
+    "entry.cli.verify": ("verify",),
+    "entry.cli.operator": ("status", "incidents", "resend", "notices"),
+    "entry.cli.verbs": (
+        "ask", "resume", "pause", "restart", "abandon", "hold", "release", "clock",
+    ),
+    "entry.cli.doctor": ("upgrade", "doctor", "ping", "backup", "store"),
+    "lab.cli.demo": ("demo",),
+    "lab.cli.bench": ("bench",),
+    "entry.cli.agreements": ("agreement",),
+    "entry.cli.message": ("replay", "message"),
+    "entry.cli.config": ("config",),
+    "lab.cli.simulate": ("simulate",),
+    "entry.cli.pipeline": ("pipeline",),
+    "lab.cli.generate": ("pipeline",),
+}  # fmt: skip
+"""The modules that bring commands, and the first words of those. Those of `lab` are the
 laboratory's: nothing else of the product names them."""
 
 PANELS = {
@@ -64,8 +67,8 @@ _EPILOG = (
 )
 
 
-def build() -> typer.Typer:
-    """The whole command line."""
+def build(word: str = "") -> typer.Typer:
+    """The command line: what brings the command that begins with the word, or the whole."""
     app = typer.Typer(
         name="oncewire",
         cls=_Root,
@@ -78,7 +81,8 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for name in GROUPS:
+    bringing = [name for name, words in GROUPS.items() if word in words]
+    for name in bringing or GROUPS:
         importlib.import_module(f"oncewire.{name}").register(app)
     app.command("version")(version)
     panels = {name: panel for panel, names in PANELS.items() for name in names}
@@ -157,7 +161,7 @@ def version() -> output.Report:
 def main() -> None:
     """Run the command line; whatever goes wrong ends in words and an exit status."""
     try:
-        build()()
+        build(next(iter(sys.argv[1:]), ""))()
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
