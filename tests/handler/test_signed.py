@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 from cryptography import x509
@@ -22,7 +23,7 @@ from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.wire import codec
 from tests.handler.network import Network, agreement_text, options
 from tests.simulation.given import agreements_of
-from tests.wire.security.keys import alpha, issue, mallory
+from tests.wire.security.keys import Identity, alpha, issue, mallory
 
 
 def pem(certificate: x509.Certificate) -> str:
@@ -37,10 +38,11 @@ def signed_pair(
     sign: bool = True,
     more: str = "",
     profile: str = "ebms2",
+    people: Mapping[str, Identity] | None = None,
 ) -> Network:
     """alpha and beta with keys of their own, each pinning the other's certificate."""
     pair = Network.pair(profile)
-    people = {"alpha": alpha("rsa"), "beta": mallory("rsa")}
+    people = people or {"alpha": alpha("rsa"), "beta": mallory("rsa")}
     for own, partner in (("alpha", "beta"), ("beta", "alpha")):
         certificate = pem(people[partner].certificate).replace("\n", "\\n")
         extra = (

@@ -40,6 +40,7 @@ class Damage:
 
 
 DAMAGES: list[Damage] = []
+"""Every way in every world that it can be done to."""
 
 
 def damage(worlds: str, *told: tuple[str, str]) -> Callable[[Callable[[Rows], Rows]], Any]:
@@ -649,3 +650,109 @@ def a_part_was_never_received(rows: Rows) -> Rows:
     """And its number was passed over."""
     gone = [row for row in rows if row.message_id == "part2" and row.node == "globex"]
     return [row for row in numbered(without(rows, *gone)) if row.node == "globex"]
+
+
+# --- one column of one row is forged ----------------------------------------------------------
+
+STEPS = ("steps", "contradiction")
+GAP = ("S8", "gap")
+BEYOND = ("S8", "window_exceeded")
+UNSTARTED = ("journal", "unstarted")
+NODES: dict[str, Callable[[Rows], str]] = {
+    "sender": first_node,
+    "receiver": last_node,
+    "hub": lambda rows: "hub1",
+}
+NOTHING = "0" * 64
+"""The digest of no content."""
+
+FORGED: list[tuple[str, str, str, str, str | int, tuple[str, str]]] = [
+    ("hub, laps, window", "sender", "numbered", "epoch", +1, STEPS),
+    ("hub, laps, window", "sender", "sent", "epoch", +1, GAP),
+    ("hub, laps, window", "sender", "sent", "epoch", -1, GAP),
+    ("hub, laps, window", "sender", "sent", "sequence_number", +3, GAP),
+    ("hub, laps, window", "sender", "sent", "channel", "forged", GAP),
+    ("hub, laps, window", "sender", "acknowledged", "sequence_number", +3, BEYOND),
+    ("hub, laps, window", "sender", "acknowledged", "epoch", +1, BEYOND),
+    (PROMISED, "sender", "sent", "boot", "forged", UNSTARTED),
+    (PROMISED, "sender", "acknowledged", "boot", "forged", UNSTARTED),
+    (PROMISED, "sender", "submitted", "digest", NOTHING, ("S1", "altered")),
+    (PROMISED, "sender", "submitted", "terms_id", "forged", UNREADABLE),
+    (PROMISED, "sender", "sent", "hop", -9, UNREADABLE),
+    ("hub, laps, window", "receiver", "received", "epoch", +1, STEPS),
+    ("hub, laps, window", "receiver", "received", "channel", "forged", STEPS),
+    (PROMISED, "receiver", "received", "digest", NOTHING, ("S15", "altered")),
+    (PROMISED, "receiver", "received", "boot", "forged", UNSTARTED),
+    (PROMISED, "receiver", "received", "terms_id", "forged", UNREADABLE),
+    (PROMISED, "receiver", "ack_sent", "ref_to", "forged@nowhere", ("S10", "unmatched_ack")),
+    ("hub, laps, window, crowd", "receiver", "handed_over", "epoch", +1, STEPS),
+    ("hub, laps, window, crowd", "receiver", "handed_over", "sequence_number", +3, STEPS),
+    ("hub, plain, crowd, failing", "receiver", "handed_over", "size", +1, STEPS),
+    ("laps, window, plain, failing", "receiver", "handed_over", "peer", "urn:forged", STEPS),
+    ("hub, laps, window, crowd", "receiver", "confirmed", "epoch", +1, STEPS),
+    ("hub, laps, window, crowd", "receiver", "confirmed", "sequence_number", +3, STEPS),
+    ("hub, plain, crowd, failing", "receiver", "confirmed", "digest", NOTHING, STEPS),
+    ("hub, plain, crowd, failing", "receiver", "confirmed", "size", +1, STEPS),
+    ("laps, window, plain, failing", "receiver", "confirmed", "peer", "urn:forged", STEPS),
+    ("hub", "hub", "received", "epoch", +1, STEPS),
+    ("hub", "hub", "received", "sequence_number", +3, STEPS),
+    ("hub, crowd", "hub", "received", "digest", NOTHING, STEPS),
+    ("hub, crowd", "hub", "received", "size", +1, BOOKS),
+    ("hub, crowd", "hub", "ack_sent", "peer", "urn:forged", BOOKS),
+    ("hub", "hub", "forwarded", "epoch", +1, STEPS),
+    ("hub", "hub", "forwarded", "sequence_number", +3, STEPS),
+    ("hub, crowd", "hub", "forwarded", "digest", NOTHING, STEPS),
+    ("hub, crowd", "hub", "forwarded", "size", +1, STEPS),
+    ("hub, crowd", "hub", "forwarded", "peer", "urn:forged", BOOKS),
+    ("hub", "hub", "numbered", "epoch", +1, STEPS),
+]
+"""Worlds, whose row of a settled message, its kind, the column, its value or how much is added to
+it, and what is told."""
+
+
+def _forge(who: str, kind: str, column: str, value: str | int) -> Callable[[Rows], Rows]:
+    def do(rows: Rows) -> Rows:
+        row = of(rows, settled(rows), kind, NODES[who](rows))
+        old = getattr(row, column)
+        assert old is not None
+        return changed(rows, row, **{column: old + value if isinstance(value, int) else value})
+
+    change = f"{value:+d}" if isinstance(value, int) else value[:8]
+    do.__name__ = f"{kind} of the {who}: {column} {change}"
+    return do
+
+
+for _worlds, _who, _kind, _column, _value, _told in FORGED:
+    damage(_worlds, _told)(_forge(_who, _kind, _column, _value))
+
+
+# --- a row is there once too often, or was never written --------------------------------------
+
+WRITTEN: list[tuple[str, str, str, int, tuple[str, str]]] = [
+    (PROMISED, "sender", "submitted", 0, ("S1", "invented")),
+    ("hub, plain, window", "sender", "sent", 0, ("S10", "unmatched_ack")),
+    (PROMISED, "sender", "sent", 2, ("S11", "early_retry")),
+    ("laps, plain, window", "sender", "acknowledged", 2, ("S10", "unmatched_ack")),
+    (NUMBERED, "sender", "numbered", 2, ("S8", "repeated_number")),
+    (PROMISED, "receiver", "received", 2, ("S3", "forgotten")),
+    (PROMISED, "receiver", "handed_over", 2, ("S2", "twice")),
+    ("plain, failing", "receiver", "handed_over", 0, ("S1", "invented")),
+    ("hub, crowd", "hub", "received", 0, ("S3", "ack_without_store")),
+    ("hub, crowd", "hub", "received", 2, ("S3", "forgotten")),
+    ("hub", "hub", "forwarded", 0, ("S7", "gap")),
+    ("hub, crowd", "hub", "sent", 0, ("S10", "unmatched_ack")),
+]
+"""Worlds, whose row of a settled message, its kind, how often it is there, and what is told."""
+
+
+def _write(who: str, kind: str, times: int) -> Callable[[Rows], Rows]:
+    def do(rows: Rows) -> Rows:
+        row = of(rows, settled(rows), kind, NODES[who](rows))
+        return added(rows, row, row) if times else numbered(without(rows, row))
+
+    do.__name__ = f"{kind} of the {who}: written {('never', 'once', 'twice')[times]}"
+    return do
+
+
+for _worlds, _who, _kind, _times, _told in WRITTEN:
+    damage(_worlds, _told)(_write(_who, _kind, _times))

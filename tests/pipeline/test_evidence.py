@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from oncewire.pipeline.judging.evidence import Signers, prove_archive
 from oncewire.pipeline.lake.lake import Lake
 from tests.entry.terminal import run_json
 from tests.pipeline.books import make_stores, small_year
-from tests.pipeline.exchanges import PARTIES, Exchange, exchanges
+from tests.pipeline.exchanges import PARTIES, Exchange, exchanges, write_bundles
 from tests.wire.security.keys import issue
 
 GOOD = 240
@@ -34,6 +35,7 @@ DEFECTS = {
 }
 """What is planted, each five times, and what the table says of it."""
 EACH = 5
+MANY = 100_000
 
 EXPIRED = issue("beta", "rsa", start=datetime(2025, 1, 1, tzinfo=UTC), days=30)
 STRANGER = issue("stranger", "rsa")
@@ -147,3 +149,34 @@ def test_the_command_says_how_much_is_proven(
         exit_code=2,
     )
     assert "PARTY=FILE" in bad["problems"][0]["next"]
+
+
+@pytest.mark.soak
+def test_fifty_defects_among_a_hundred_thousand_exchanges_are_found(
+    spark: Any, lake: Lake, tmp_path: Path
+) -> None:
+    wanted = ("digest of a document", "certificate that has expired", "wrong signer",
+              "no acknowledgement", "no message")  # fmt: skip
+    bundles, folder = tmp_path / "bundles", tmp_path / "defects"
+    bundles.mkdir()
+    folder.mkdir()
+    write_bundles(spark, bundles, MANY - 50)
+    defects: dict[str, str] = {}
+    for number, defect in enumerate(wanted, 1):
+        first = 1_000_000 * number
+        for each in exchanges(range(first, first + 10), SIGNERS.get(defect)):
+            spoil(each, defect, folder)
+            defects[each.message_id] = defect
+    began = time.perf_counter()
+    said = prove_archive(spark, lake, [bundles, folder], certificates())
+    print(
+        f"{said.messages:,} messages, {said.proven:,} proven: {time.perf_counter() - began:.0f} s"
+    )
+    assert (said.messages, said.proven) == (MANY, MANY - 50)
+    table = DeltaTable(str(lake.root / "gold/evidence")).to_pyarrow_table(
+        columns=["message_id", "proven", "problem"]
+    )
+    found = {row["message_id"]: row["problem"] for row in table.to_pylist() if not row["proven"]}
+    assert found.keys() == defects.keys()
+    for message_id, defect in defects.items():
+        assert DEFECTS[defect] in found[message_id]

@@ -57,6 +57,7 @@ class SendingChannelFold:
         "_expected",
         "_first",
         "_found",
+        "_other_epoch",
         "_partial",
         "_paused_at",
         "_paused_by",
@@ -70,6 +71,8 @@ class SendingChannelFold:
     def __init__(self, found: list[Violation]) -> None:
         self._found = found
         self._epoch: int | None = None
+        # That of the last number given, where it is another one than the epoch that it goes on.
+        self._other_epoch: int | None = None
         self._expected = 0
         self._first = 0
         self._used = 0
@@ -117,7 +120,7 @@ class SendingChannelFold:
         if self._taking_up:
             self._epoch, self._expected, self._first = row.epoch, number, number
             self._taking_up = False
-        elif row.epoch != self._epoch:
+        elif row.epoch != self._epoch and not self._goes_on(row, terms):
             self._begin(row, terms)
         if number not in numbers:
             self._tell(
@@ -150,6 +153,26 @@ class SendingChannelFold:
         self._unsettled[number] = row.message_id
         self._expected = numbers.after(number)
         self._used += 1
+
+    def _goes_on(self, row: Row, terms: Terms) -> bool:
+        """Whether a row with another epoch has the number that is next in this one: then only the
+        epoch is wrong, and the numbers that follow are believed in either."""
+        number, first = row.sequence_number, terms.numbers.first
+        if self._epoch is None or number == first or number not in (self._expected, self._due):
+            return False
+        if self._other_epoch == row.epoch:
+            # The second in a row: the sender counts on in it.
+            self._epoch, self._other_epoch = row.epoch, None
+            return True
+        self._other_epoch = row.epoch
+        self._note(
+            row,
+            ViolationKind.CONTRADICTION,
+            f"Number {number} was given in epoch {row.epoch}, and epoch {self._epoch} goes on with "
+            "it.",
+            predicate="steps",
+        )
+        return True
 
     def _begin(self, row: Row, terms: Terms) -> None:
         """A new epoch."""
@@ -240,7 +263,13 @@ class SendingChannelFold:
                 row, ViolationKind.GAP, f"It was sent with number {number}, which was never given."
             )
         elif row.epoch < self._epoch:
-            return  # A number of an ended epoch is settled: S11 tells of the send.
+            # A number of an ended epoch is settled, and S11 tells of the send.
+            if self._unsettled.get(number) == row.message_id:
+                self._tell(
+                    row,
+                    ViolationKind.GAP,
+                    f"It was sent in epoch {row.epoch}, and its number is of epoch {self._epoch}.",
+                )
         elif terms.numbers.distance(self._expected, number) < terms.numbers.size // 2:
             self._tell(
                 row,

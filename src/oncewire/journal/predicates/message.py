@@ -86,17 +86,56 @@ def _problem_of_order(trace: Trace) -> str | None:
 
 def _problem_of_numbers(trace: Trace) -> str | None:
     """What a receiver hands over has the number that it arrived with."""
-    received = trace.kinds.get(RECEIVED)
-    if received is None or len(received) > 1 or received[0].sequence_number is None:
+    arrival = _arrival(trace)
+    if arrival is None or arrival.sequence_number is None:
         return None
-    arrived = _place(received[0])
-    for kind in (HANDED_OVER, CONFIRMED):
+    for kind in (HANDED_OVER, CONFIRMED, FORWARDED):
         for row in trace.kinds.get(kind, ()):
-            if row.sequence_number is not None and _place(row) != arrived:
+            if row.sequence_number is not None and _place(row) != _place(arrival):
                 return (
-                    f"It arrived as number {arrived[2]} of epoch {arrived[1]}, but its row "
-                    f"{kind!r} has number {row.sequence_number} of epoch {row.epoch}."
+                    f"It arrived as number {arrival.sequence_number} of epoch {arrival.epoch}, but "
+                    f"its row {kind!r} has number {row.sequence_number} of epoch {row.epoch}."
                 )
+    return None
+
+
+def _arrival(trace: Trace) -> Row | None:
+    """The row by which a message arrived, where there is one alone."""
+    received = trace.kinds.get(RECEIVED, ())
+    return received[0] if len(received) == 1 else None
+
+
+def judge_arrival(subject: Subject) -> None:
+    """What each node writes of a message behind its arrival is of the message that arrived."""
+    if subject.has(ViolationKind.CONTRADICTION) or subject.has(ViolationKind.ALTERED):
+        return
+    for trace in subject.traces:
+        arrival = _arrival(trace)
+        # What arrives of a document under its own id is the message that names its parts.
+        if arrival is None or JOINED in trace.kinds:
+            continue
+        for kind in (HANDED_OVER, CONFIRMED, FORWARDED):
+            for row in trace.kinds.get(kind, ()):
+                problem = _problem_of_arrived(subject, arrival, row)
+                if problem is not None:
+                    subject.found("steps", ViolationKind.CONTRADICTION, trace.node, problem)
+                    return
+
+
+def _problem_of_arrived(subject: Subject, arrival: Row, row: Row) -> str | None:
+    kind = row.kind
+    # S15 compares what was handed over.
+    if kind != HANDED_OVER and row.digest is not None and row.digest != arrival.digest:
+        return f"It arrived with another content than its row {kind!r} has."
+    was, now = arrival.size, row.size
+    # A shape has no sizes: it is learned only of messages whose sizes agree.
+    if isinstance(was, int) and isinstance(now, int) and was != now:
+        return f"It arrived with {was} bytes, and its row {kind!r} has {now}."
+    # What is forwarded goes to another peer, and what a hub brought is of the party behind it.
+    if kind != FORWARDED and row.peer is not None and row.peer != arrival.peer:
+        homes, submitted = subject.context.homes, subject.submitted
+        if submitted is not None and submitted.node in homes.get(arrival.peer or "", ()):
+            return f"It arrived from {arrival.peer}, and its row {kind!r} names {row.peer}."
     return None
 
 
@@ -147,6 +186,7 @@ PREDICATES = (
     books.judge_terms,
     sender.judge,
     judge_attempts,
+    judge_arrival,
     receiver.judge_hop,
     receiver.judge_authenticity,
     receiver.judge_calm,

@@ -130,6 +130,8 @@ class _Epoch:
             start <= earlier < start + count for start, count, _ in self.missing
         ):
             place = earlier
+        if arrived is not None and place != self.expected:
+            return arrived  # The fold over the message tells that its number is another one.
         self.reached = max(self.reached, place + 1)
         return place, None
 
@@ -221,7 +223,8 @@ class ReceivingChannelFold:
         if kind == HANDED_OVER and row.detail is not None and "redelivered" in row.detail:
             # Order is judged by the first hand-over; whether a second may be is S2's matter.
             return
-        epoch = self._epoch_of(row, terms, context)
+        epoch = None if kind in (RECEIVED, SKIPPED) else self._arrived_in(row)
+        epoch = epoch or self._epoch_of(row, terms, context)
         if kind == RECEIVED and (epoch.first, epoch.size) != (
             terms.numbers.first,
             terms.numbers.size,
@@ -247,6 +250,19 @@ class ReceivingChannelFold:
             # It may have begun in the hole.
             epoch.loose, self._loose = self._loose, False
         return epoch
+
+    def _arrived_in(self, row: Row) -> _Epoch | None:
+        """The epoch in which a message arrived whose use names an epoch that is not known, or has
+        another number next: the fold over the message tells that they differ."""
+        named = self._epochs.get(row.epoch)
+        if named is not None and (
+            row.message_id in named.waiting
+            or (row.sequence_number or 0) - named.first == named.expected % named.size
+        ):
+            return named
+        return next(
+            (epoch for epoch in self._epochs.values() if row.message_id in epoch.waiting), named
+        )
 
     def _out_of_range(self, row: Row, terms: Terms) -> None:
         """A number that cannot be, or none: told once for a channel, and one is used up by it."""

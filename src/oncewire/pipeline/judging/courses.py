@@ -276,8 +276,8 @@ class Look:
         return details, pa.array(found.documents, pa.string())
 
     def _disagreeing(self, details: pa.Array) -> Flags:
-        """Rows of messages whose sender and receiver wrote down different facts or sizes, or that
-        were submitted for another party than they name."""
+        """Rows of messages whose sender and receiver wrote down different facts, that have several
+        sizes, or that were submitted for another party than they name."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -286,10 +286,10 @@ class Look:
         rows = np.flatnonzero(_flags(kinds))
         chosen, messages = pa.array(rows), self._of[rows]
         texts = details.take(chosen)
-        columns, differs = [self._batch["size"].take(chosen)], np.zeros(len(self.begins), bool)
+        columns, differs = [(self._batch["size"], self._of)], np.zeros(len(self.begins), bool)
         for name in COMPARED:
             found = fact_in(texts, name)
-            columns.append(found)
+            columns.append((found, messages))
             # Spelled otherwise than handlers spell it, or there twice.
             times = pc.count_substring(texts, f'"{name}"').fill_null(0)
             spelled = pc.equal(times, pc.cast(pc.is_valid(found), times.type))
@@ -299,15 +299,15 @@ class Look:
                 handed_in = pc.equal(self._batch["kind"].take(chosen), SUBMITTED)
                 others = pc.not_equal(self._batch["peer"].take(chosen), found)
                 differs[messages[_flags(pc.and_(handed_in, others))]] = True
-        for column in columns:
+        for column, of_rows in columns:
             there = _flags(pc.is_valid(column))
             codes = column.filter(pa.array(there)).dictionary_encode()
-            numbers, of = codes.indices.to_numpy(zero_copy_only=False), messages[there]
+            numbers, of = codes.indices.to_numpy(zero_copy_only=False), of_rows[there]
             # Rows of one message lie together.
             same = of[1:] == of[:-1]
             differs[of[1:][same & (numbers[1:] != numbers[:-1])]] = True
-        of_rows: Flags = differs[self._of]
-        return of_rows
+        found_in: Flags = differs[self._of]
+        return found_in
 
 
 def fact_in(details: pa.Array, name: str) -> pa.Array:
