@@ -56,26 +56,58 @@ def mark(items: Iterable[pytest.Item]) -> None:
                 item.add_marker(FIXTURES[fixture])
 
 
+def unwanted(expression: str) -> set[str]:
+    """The markers whose tests are left out. Of expressions only the plain ones are understood,
+    `not soak` and `not (soak or spark)`."""
+    plain = _LEFT_OUT.fullmatch(expression)
+    return set() if plain is None else set(plain[1].split(" or "))
+
+
 def left_out(file: str, text: str, expression: str) -> bool:
     """Whether nothing of a file is asked for, by what its folder and its `pytestmark` say.
 
-    Such a file need not be loaded: those with Spark bring a second of imports. Of expressions
-    only the plain ones are understood, `not soak` and `not (soak or spark)`.
+    Such a file need not be loaded: those with Spark bring a second of imports.
     """
-    plain = _LEFT_OUT.fullmatch(expression)
-    if plain is None:
-        return False
-    unwanted = set(plain[1].split(" or "))
     found = {name for folder, name in FOLDERS.items() if file.startswith(folder)}
     first = _FIRST_TEST.search(text)
     said = _OF_THE_FILE.search(text, 0, first.start() if first is not None else len(text))
     if said is not None:
         found.update(_MARKER.findall(said[1]))
-    return not found.isdisjoint(unwanted)
+    return not found.isdisjoint(unwanted(expression))
+
+
+def asked_for(cases: Iterable[Any], markers: set[str]) -> list[Any]:
+    """The cases of a test that have none of the markers; one of them where all have one."""
+    listed = list(cases)
+    kept = [
+        case
+        for case in listed
+        if markers.isdisjoint(mark.name for mark in getattr(case, "marks", ()))
+    ]
+    return kept or listed[:1]
 
 
 class Chosen:
-    """Passes by the files of which no test would be chosen."""
+    """Passes by what would not be chosen: whole files, and the cases of tests, of which a soak has
+    seven thousand. Their making took a third of the time of collecting."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Of a test that is left out, one case is left out for all of them."""
+        markers = unwanted(metafunc.config.option.markexpr)
+        if not markers:
+            return
+        out = any(mark.name in markers for mark in metafunc.definition.iter_markers())
+        every = metafunc.parametrize
+
+        def chosen(names: Any, cases: Iterable[Any], *more: Any, **named: Any) -> None:
+            if isinstance(named.get("ids"), list | tuple):
+                every(names, cases, *more, **named)
+            else:
+                kept = list(cases)[:1] if out else asked_for(cases, markers)
+                every(names, kept, *more, **named)
+
+        metafunc.parametrize = chosen  # type: ignore[method-assign, assignment]
 
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
         """Of a file that is named on the command line pytest shall say itself what it finds."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests import ports
 from tests.examples import examples
-from tests.needs import left_out
+from tests.needs import asked_for, left_out
 from tests.parts import ROOT
 from tests.seconds import Seconds
 from tests.workers import GROUPS, group_of, in_spark_group
@@ -89,6 +89,14 @@ def test_a_file_of_which_nothing_is_wanted_is_not_loaded(
     file: str, text: str, expression: str, unread: bool
 ) -> None:
     assert left_out(file, text, expression) is unread
+
+
+def test_cases_that_would_be_left_out_are_not_made() -> None:
+    soak = [pytest.param(seed, marks=pytest.mark.soak) for seed in (3, 4)]
+    assert asked_for([1, 2, *soak], {"soak", "spark"}) == [1, 2]
+    assert asked_for([1, 2, *soak], {"spark"}) == [1, 2, *soak]
+    # Without any case pytest would say that a test was skipped.
+    assert asked_for(soak, {"soak"}) == soak[:1]
 
 
 TESTS = """

@@ -1,9 +1,10 @@
 """How tests are shared out among workers (`pytest -n 2`): what belongs together, what comes first.
 
 The tests of a file stay together, so that what a module prepares is prepared once. Tests that use
-Spark's session share a worker, because starting Spark and warming it up takes longer than most of
-them. The groups named here take longest and begin first; the small files fill up the rest, so that
-no core waits for another one at the end.
+Spark's session are two groups: starting Spark and warming it up takes longer than most of them, and
+all of them in one worker would take longer than everything else in the others. The groups named
+here take longest and begin first; the small files fill up the rest, so that no core waits for
+another one at the end.
 """
 
 from __future__ import annotations
@@ -11,39 +12,44 @@ from __future__ import annotations
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-SPARK = "spark"
+SPARK = ("spark", "spark beside it")
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
-        SPARK,
+        SPARK[0],
         (
-            "tests/pipeline/test_summary.py",
-            "tests/pipeline/test_stream.py",
             "tests/pipeline/test_bad_input.py",
-            "tests/pipeline/test_bucket.py",
             "tests/pipeline/test_columns.py",
             "tests/pipeline/test_damage.py",
+            "tests/pipeline/test_ledger.py",
+            "tests/pipeline/test_planted.py",
+            "tests/pipeline/test_reconcile.py",
+            "tests/pipeline/test_retention.py",
+            "tests/pipeline/test_stream.py",
+            "tests/pipeline/test_summary.py",
+            "tests/entry/demo/test_demo.py",
+            "tests/entry/demo/test_demo_books.py",
+            "tests/test_parts.py",
+        ),
+    ),
+    (
+        SPARK[1],
+        (
+            "tests/pipeline/test_advise.py",
+            "tests/pipeline/test_archived.py",
+            "tests/pipeline/test_bucket.py",
             "tests/pipeline/test_documents.py",
             "tests/pipeline/test_documents_kept.py",
             "tests/pipeline/test_evidence.py",
             "tests/pipeline/test_intake.py",
             "tests/pipeline/test_kept.py",
-            "tests/pipeline/test_ledger.py",
             "tests/pipeline/test_names.py",
             "tests/pipeline/test_on_postgresql.py",
             "tests/pipeline/test_oncewire_source.py",
-            "tests/pipeline/test_planted.py",
             "tests/pipeline/test_readers.py",
-            "tests/pipeline/test_reconcile.py",
-            "tests/pipeline/test_advise.py",
-            "tests/pipeline/test_archived.py",
-            "tests/pipeline/test_retention.py",
             "tests/pipeline/test_sink.py",
             "tests/pipeline/test_stores.py",
             "tests/pipeline/test_submit.py",
-            "tests/entry/demo/test_demo.py",
-            "tests/entry/demo/test_demo_books.py",
-            "tests/test_parts.py",
         ),
     ),
     ("mutants", ("tests/mutants/",)),
@@ -81,8 +87,8 @@ def arrange(items: list[pytest.Item]) -> None:
 
 
 def in_spark_group(nodeid: str) -> bool:
-    """Whether a test is where Spark's session is; elsewhere it would start another one."""
-    return group_of(nodeid) == SPARK
+    """Whether a test is where a session of Spark is; elsewhere it would start another one."""
+    return group_of(nodeid) in SPARK
 
 
 class Scheduler(LoadScopeScheduling):
