@@ -22,7 +22,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 from bench.find import made, name_of, order_of
-from oncewire.entry.cli.admin import link_to
+from oncewire.entry.cli.config import link_to
 from oncewire.entry.party.folder import make_party, read_card
 from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.partners import PartnerOptions, add_partner

@@ -49,7 +49,7 @@ settings.load_profile("ci" if os.environ.get("CI") == "true" else "user")
 
 @functools.cache
 def _spark_lacks() -> str | None:
-    from oncewire.entry.cli.spark import spark_lacks
+    from oncewire.entry.cli.lake import spark_lacks
 
     lacking = spark_lacks()
     return None if lacking is None else str(lacking)

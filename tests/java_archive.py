@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import MutableMapping
 from pathlib import Path
 
-from oncewire.entry.cli.spark import spark_lacks
+from oncewire.entry.cli.lake import spark_lacks
 
 ARCHIVE = Path(sys.prefix) / "spark.jsa"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.cli.spark import find_java
+from oncewire.entry.cli.lake import find_java
 from tests import java_archive, parts
 
 

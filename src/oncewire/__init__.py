@@ -96,13 +96,13 @@ if TYPE_CHECKING:
     from oncewire.entry.admin.client import connect as connect
     from oncewire.entry.control.verbs import Status as Status
     from oncewire.entry.delivery.received_message import ReceivedMessage as ReceivedMessage
-    from oncewire.entry.messages.details import DocumentFacts as DocumentFacts
-    from oncewire.entry.messages.details import HopFacts as HopFacts
-    from oncewire.entry.messages.details import MessageDetails as MessageDetails
     from oncewire.entry.messages.documents import Document as Document
     from oncewire.entry.messages.listing import ListedMessage as ListedMessage
     from oncewire.entry.messages.listing import MessagePage as MessagePage
     from oncewire.entry.messages.outlook import Trouble as Trouble
+    from oncewire.entry.messages.story import DocumentFacts as DocumentFacts
+    from oncewire.entry.messages.story import HopFacts as HopFacts
+    from oncewire.entry.messages.story import MessageDetails as MessageDetails
     from oncewire.entry.messages.story import Story as Story
     from oncewire.entry.messages.story import StoryStep as StoryStep
     from oncewire.entry.messages.submitting import SendOptions as SendOptions
@@ -137,10 +137,10 @@ _ROOMS = {
     "ChannelView": "oncewire.entry.watching.channels",
     "ConnectedParty": "oncewire.entry.admin.client",
     "Document": "oncewire.entry.messages.documents",
-    "DocumentFacts": "oncewire.entry.messages.details",
-    "HopFacts": "oncewire.entry.messages.details",
+    "DocumentFacts": "oncewire.entry.messages.story",
+    "HopFacts": "oncewire.entry.messages.story",
     "ListedMessage": "oncewire.entry.messages.listing",
-    "MessageDetails": "oncewire.entry.messages.details",
+    "MessageDetails": "oncewire.entry.messages.story",
     "MessagePage": "oncewire.entry.messages.listing",
     "MessageStatus": "oncewire.message.envelope",
     "Notice": "oncewire.handler.actions",

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oncewire.agreement.agreement import ActionBinding, Agreement, Direction
-from oncewire.agreement.check.checks import check
+from oncewire.agreement.check import Finding, Severity
+from oncewire.agreement.check.dangers import check
 from oncewire.agreement.check.exposure import Abilities
-from oncewire.agreement.check.finding import Finding, Severity
 from oncewire.agreement.cppa.document import read_document
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.resolve import addresses, binding_listed, channel_of, endpoint_type

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.check.checks import check
-from oncewire.agreement.check.finding import Severity
+from oncewire.agreement.check import Severity
+from oncewire.agreement.check.dangers import check
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party import agreements as module
 from oncewire.entry.party.agreements import (

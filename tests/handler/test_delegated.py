@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.check.checks import check
+from oncewire.agreement.check.dangers import check
 from oncewire.agreement.toml import read_toml
 from oncewire.handler.runtime.handler import Handler
 from oncewire.journal.check import check_journal

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncewire.agreement.check.checks import check
+from oncewire.agreement.check.dangers import check
 from oncewire.agreement.keys import KEYS, rows
 from oncewire.agreement.toml import ENTRY, SIDE, TOP, VIA, read_toml
 from oncewire.entry.party.agreements import able

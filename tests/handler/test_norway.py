@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, Agreements
-from oncewire.agreement.check.checks import check
+from oncewire.agreement.check.dangers import check
 from oncewire.agreement.toml import read_toml
 from oncewire.handler.actions import Notice, Post, Submission
 from oncewire.handler.context import HandlerContext, Keys

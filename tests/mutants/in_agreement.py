@@ -192,7 +192,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a CPA that nobody changed is written anew",
-        "oncewire.entry.party.importing:export_cpa",
+        "oncewire.entry.party.agreements:export_cpa",
         "came is not None and _says_as_much(came, agreement)",
         "came is not None and False",
         tests=(
@@ -201,7 +201,7 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what the file says over its CPA is kept from the partner",
-        "oncewire.entry.party.importing:_says_as_much",
+        "oncewire.entry.party.agreements:_says_as_much",
         "return without_routing(made) == without_routing(agreement)",
         "return True",
         tests=(

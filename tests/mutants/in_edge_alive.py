@@ -204,7 +204,7 @@ KEEPING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "take a partner without TLS",
-        "oncewire.entry.party.partners:_check_secure",
+        "oncewire.entry.party.partners:plan_partner",
         "if not options.insecure and (not side_card.url.startswith('https://')):\n"
         "    raise InvalidValue(f'{side} listens without TLS, at {side_card.url}', remedy='make the party anew without --insecure, or set http.tls and http.client_certificates; or say --insecure, where the agreement begins')",
         "if not side_card.url:\n"
@@ -220,7 +220,7 @@ KEEPING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "use a secret that others can read",
-        "oncewire.entry.party.settings:_check_private",
+        "oncewire.entry.party.settings:load",
         "secrets and file.stat().st_mode & 63",
         "secrets and (not file.exists())",
         tests=(f"{_SECURE}::test_a_secret_that_others_can_read_is_refused",),

@@ -237,8 +237,8 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     Mutant(
         "a partner without any proof is not warned of where its replies are plain",
         "oncewire.agreement.check.exposure:recognition",
-        "(yield from _unseen(agreement))",
-        "(yield from ())",
+        "not signed and agreement.partner.client_certificates",
+        "signed and (not signed)",
         tests=("tests/agreement/check/test_check.py::test_what_shows_no_certificate_is_warned_of",),
     ),
     # --- the trace that is left ---
@@ -308,7 +308,7 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an invitation without signatures is taken like any other",
-        "oncewire.entry.party.invitation:_refuse_weak",
+        "oncewire.entry.party.invitation:accept",
         "without and (not insecure)",
         "not without and insecure is None",
         tests=(

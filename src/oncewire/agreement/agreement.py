@@ -472,19 +472,16 @@ class Agreements:
         self._by_id: dict[str, list[Agreement]] = {}
         for agreement in self._all:
             for name in dict.fromkeys((agreement.cpa_id, *agreement.also_known_as)):
-                self._refuse_twin(name, agreement)
+                for old in self._by_id.get(name, ()):
+                    if old.own.party.shares_id_with(
+                        agreement.own.party
+                    ) and old.partner.party.shares_id_with(agreement.partner.party):
+                        raise AgreementProblem(
+                            f"two agreements are called {name} and have the same parties",
+                            key="cpa_id",
+                            remedy="remove one of them, or give it another cpa_id",
+                        )
                 self._by_id.setdefault(name, []).append(agreement)
-
-    def _refuse_twin(self, name: str, new: Agreement) -> None:
-        for old in self._by_id.get(name, ()):
-            if old.own.party.shares_id_with(new.own.party) and old.partner.party.shares_id_with(
-                new.partner.party
-            ):
-                raise AgreementProblem(
-                    f"two agreements are called {name} and have the same parties",
-                    key="cpa_id",
-                    remedy="remove one of them, or give it another cpa_id",
-                )
 
     def __iter__(self) -> Iterator[Agreement]:
         return iter(self._all)

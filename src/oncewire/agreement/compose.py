@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -99,8 +99,9 @@ def compose(said: Layer, transports: tuple[str, ...] = ()) -> Whole:
     try:
         terms = Terms(**parts["terms"])
     except InvalidValue as error:
+        blamed = BY_TARGET.get(f"terms.{error.problem.partition(' ')[0]}")
         raise AgreementProblem(
-            error.problem, key=_blamed(error.problem), remedy=error.remedy
+            error.problem, key=("" if blamed is None else blamed.name), remedy=error.remedy
         ) from None
     # Every key in its order, with the field's default where no layer speaks.
     return Whole(
@@ -113,42 +114,10 @@ def compose(said: Layer, transports: tuple[str, ...] = ()) -> Whole:
     )
 
 
-def bind(
-    direction: Direction,
-    whole: Whole,
-    *,
-    service: Service | None = None,
-    action: str | None = None,
-    from_role: str | None = None,
-    to_role: str | None = None,
-    endpoints: tuple[Endpoint, ...] = (),
-) -> ActionBinding:
-    """The binding that carries these parts."""
-    return ActionBinding(
-        direction=direction,
-        terms=whole.terms,
-        rules=whole.rules,
-        security=whole.security,
-        business=whole.business,
-        service=service,
-        action=action,
-        from_role=from_role,
-        to_role=to_role,
-        endpoints=endpoints,
-        values=whole.values,
-    )
-
-
 @cache
 def _unsaid() -> Layer:
     """Every key in its order, with the field's default."""
     return {name: Value(name, default_of(key), Origin.DEFAULT) for name, key in KEYS.items()}
-
-
-def _blamed(problem: str) -> str:
-    """The key of the field that an error of `Terms` names by its first word."""
-    key = BY_TARGET.get(f"terms.{problem.partition(' ')[0]}")
-    return key.name if key is not None else ""
 
 
 def _derive(values: dict[str, Value], transports: tuple[str, ...]) -> None:
@@ -510,6 +479,13 @@ class Draft:
     where: str = ""
 
 
+_AS_DRAFTED = (
+    "cpa_id", "own", "partner", "listed_only", "profile", "status", "start", "end", "via",
+    "forwards", "also_known_as", "any_cpa_id", "not_offered",
+)  # fmt: skip
+"""What an agreement takes over from its draft as it is."""
+
+
 def build(draft: Draft) -> Agreement:
     """The agreement; a contradiction in it is an `AgreementProblem` that names the key."""
     base = merge(profile_values(draft.profile), draft.said)
@@ -519,30 +495,29 @@ def build(draft: Draft) -> Agreement:
         for entry in draft.entries
         if entry.service is not None
     )
-    _refuse_twins(actions)
+    # Two entries for the same messages would make their terms a matter of luck.
+    seen: set[tuple[Any, ...]] = set()
+    for binding in actions:
+        roles = (binding.from_role, binding.to_role)
+        key = (binding.direction, binding.service, binding.action, *roles)
+        if key in seen:
+            raise AgreementProblem(
+                f"there are two entries for {binding.label}",
+                key="actions",
+                remedy="keep one of them",
+            )
+        seen.add(key)
     said = merge(base, draft.over).values()
     # What holds for the whole agreement is said of no direction, and follows from no other value.
     form = {KEYS[value.key].field: value.value for value in said if KEYS[value.key].part == "form"}
     try:
         return Agreement(
-            cpa_id=draft.cpa_id,
-            own=draft.own,
-            partner=draft.partner,
             sending=defaults[Direction.SEND],
             receiving=defaults[Direction.RECEIVE],
             actions=actions,
-            listed_only=draft.listed_only,
             form=Form(**form),
-            profile=draft.profile,
-            status=draft.status,
-            start=draft.start,
-            end=draft.end,
-            via=draft.via,
-            forwards=draft.forwards,
-            also_known_as=draft.also_known_as,
-            any_cpa_id=draft.any_cpa_id,
-            not_offered=draft.not_offered,
             values=_identity(draft),
+            **{name: getattr(draft, name) for name in _AS_DRAFTED},
         )
     except InvalidValue as error:
         raise AgreementProblem(error.problem, key="cpa_id", remedy=error.remedy) from None
@@ -583,62 +558,43 @@ def _binding(draft: Draft, base: Layer, entry: Entry) -> ActionBinding:
             remedy="move it out of [[actions]]",
         )
     whole = compose(merge(base, entry.said, draft.over), transports)
-    return bind(
-        entry.direction,
-        whole,
+    return ActionBinding(
+        direction=entry.direction,
+        terms=whole.terms,
+        rules=whole.rules,
+        security=whole.security,
+        business=whole.business,
         service=entry.service,
         action=entry.action,
         from_role=entry.from_role,
         to_role=entry.to_role,
         endpoints=endpoints,
+        values=whole.values,
     )
 
 
-def _refuse_twins(actions: Iterable[ActionBinding]) -> None:
-    """Two entries for the same messages would make their terms a matter of luck."""
-    seen: set[tuple[Any, ...]] = set()
-    for binding in actions:
-        key = (
-            binding.direction,
-            binding.service,
-            binding.action,
-            binding.from_role,
-            binding.to_role,
-        )
-        if key in seen:
-            raise AgreementProblem(
-                f"there are two entries for {binding.label}",
-                key="actions",
-                remedy="keep one of them",
-            )
-        seen.add(key)
+_TOLD = (
+    "via", "status", "start", "end", "listed_only", "forwards", "also_known_as", "any_cpa_id",
+)  # fmt: skip
 
 
 def _identity(draft: Draft) -> tuple[Value, ...]:
     """What is not a policy: who, when and where, for `agreement show`."""
     facts: list[tuple[str, object]] = [("cpa_id", draft.cpa_id), ("profile", draft.profile)]
     for name, side in (("own", draft.own), ("partner", draft.partner)):
-        facts.append((f"{name}.party_id", tuple(side.party.ids)))
-        facts.append((f"{name}.name", side.name))
-        facts.append((f"{name}.uri", side.handler_uri))
-        facts.append((f"{name}.addresses", side.endpoints))
-        facts.append((f"{name}.client_certificates", side.client_certificates))
+        facts += [
+            (f"{name}.party_id", tuple(side.party.ids)),
+            (f"{name}.name", side.name),
+            (f"{name}.uri", side.handler_uri),
+            (f"{name}.addresses", side.endpoints),
+            (f"{name}.client_certificates", side.client_certificates),
+        ]
         for key in ("certificates", "signing_certificates"):
             shown = tuple(f"sha256:{fingerprint(der)[:16]}" for der in getattr(side, key))
             facts.append((f"{name}.{key}", shown))
-        facts.append((f"{name}.behind", side.behind))
-        facts.append((f"{name}.behind_services", side.behind_services))
-        facts.append((f"{name}.behind_all", side.behind_all))
-    facts += [
-        ("via", draft.via),
-        ("status", draft.status),
-        ("start", draft.start),
-        ("end", draft.end),
-        ("listed_only", draft.listed_only),
-        ("forwards", draft.forwards),
-        ("also_known_as", draft.also_known_as),
-        ("any_cpa_id", draft.any_cpa_id),
-    ]
+        for key in ("behind", "behind_services", "behind_all"):
+            facts.append((f"{name}.{key}", getattr(side, key)))
+    facts += [(name, getattr(draft, name)) for name in _TOLD]
     unsaid: tuple[object, ...] = (None, "", (), False)
     return tuple(
         [

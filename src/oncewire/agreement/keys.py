@@ -497,13 +497,13 @@ def _binding_facts(binding: ActionBinding) -> Iterator[Row]:
     )
     for key, value in facts:
         if value:
-            yield Row(binding.label, key, _value_text(value), _said(binding).value)
-
-
-def _said(binding: ActionBinding) -> Origin:
-    """Whether the binding was read from a CPA or from a file."""
-    from_cpa = any(value.origin is Origin.CPA for value in binding.values)
-    return Origin.CPA if from_cpa else Origin.FILE
+            from_cpa = any(value.origin is Origin.CPA for value in binding.values)
+            yield Row(
+                binding.label,
+                key,
+                _value_text(value),
+                (Origin.CPA if from_cpa else Origin.FILE).value,
+            )
 
 
 def _fact(value: Value) -> Row:
@@ -524,16 +524,12 @@ def _value_text(value: Any) -> str:
         kind = "" if value.type.value == "allPurpose" else f" ({value.type.value})"
         return f"{value.transport} {value.address}{kind}"
     if isinstance(value, Via):
-        return _via_text(value)
+        words = [value.label, *(_value_text(endpoint) for endpoint in value.endpoints)]
+        if value.longest_retry is not None:
+            words.append(f"gives up after {format_duration(value.longest_retry)}")
+        if value.sync_timeout is not None:
+            words.append(f"waits {format_duration(value.sync_timeout)} for a synchronous reply")
+        return ", ".join(words)
     if isinstance(value, PartyId):
         return value.spelled
     return str(value) if isinstance(value, str | int) else repr(value)
-
-
-def _via_text(via: Via) -> str:
-    words = [via.label, *(_value_text(endpoint) for endpoint in via.endpoints)]
-    if via.longest_retry is not None:
-        words.append(f"gives up after {format_duration(via.longest_retry)}")
-    if via.sync_timeout is not None:
-        words.append(f"waits {format_duration(via.sync_timeout)} for a synchronous reply")
-    return ", ".join(words)

@@ -173,7 +173,9 @@ def service_called(agreement: Agreement, word: str) -> Service:
     """The agreed Service that a word of ours means: its value, or `type|value`, or `type:value` as
     listings of messages print it; where none is meant, what the word itself says."""
     asked = Service(word)
-    meant = _agreed(_sent(agreement), asked)
+    meant = _agreed(
+        [binding for binding in agreement.actions if binding.direction is Direction.SEND], asked
+    )
     return Service.read(word) if meant is asked else meant
 
 
@@ -234,7 +236,14 @@ def _listed(
                 remedy="use a service and action that the agreement lists" + _names(found),
             )
         return _bindings.keep(agreement, asked, agreement.default(direction))
-    return _bindings.keep(agreement, asked, _of_roles(of_action, sender, receiver))
+    # The binding whose roles the parties state. A role that is not stated counts as any; one
+    # that no binding has is weighed with the rest of the header (`rules`).
+    bindings = of_action
+    for side, of in ((sender, attrgetter("from_role")), (receiver, attrgetter("to_role"))):
+        if side is not None and side.role is not None:
+            fitting = [binding for binding in bindings if of(binding) in (None, side.role)]
+            bindings = fitting or bindings
+    return _bindings.keep(agreement, asked, bindings[0])
 
 
 _NAMED_MAX = 8
@@ -247,10 +256,6 @@ def _names(bindings: list[ActionBinding]) -> str:
         return ""
     more = ", ..." if len(names) > _NAMED_MAX else ""
     return f": {', '.join(list(names)[:_NAMED_MAX])}{more}"
-
-
-def _sent(agreement: Agreement) -> list[ActionBinding]:
-    return [binding for binding in agreement.actions if binding.direction is Direction.SEND]
 
 
 def _agreed(bindings: list[ActionBinding], service: Service) -> Service:
@@ -285,18 +290,6 @@ def _of_service(bindings: list[ActionBinding], service: Service | None) -> list[
         and (binding.service.type is None or service.type is None)
     ]
     return alike if len({binding.service for binding in alike}) == 1 else []
-
-
-def _of_roles(
-    bindings: list[ActionBinding], sender: Party | None, receiver: Party | None
-) -> ActionBinding:
-    """The binding whose roles the parties state. A role that is not stated counts as any;
-    one that no binding has is weighed with the rest of the header (`rules`)."""
-    for side, of in ((sender, attrgetter("from_role")), (receiver, attrgetter("to_role"))):
-        if side is not None and side.role is not None:
-            fitting = [binding for binding in bindings if of(binding) in (None, side.role)]
-            bindings = fitting or bindings
-    return bindings[0]
 
 
 # --- channels ----------------------------------------------------------------------------------

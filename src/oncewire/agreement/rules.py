@@ -154,20 +154,10 @@ def weigh(binding: ActionBinding, message: Message, *, at_hop: bool = False) -> 
     if message.routing or at_hop:
         # A RoutingHeader is each message's own.
         return _weigh(binding, message, at_hop=at_hop)
-    asked = _what_is_weighed(message)
-    known = _weighed.get(binding, asked)
-    if known is not None:
-        return known
-    found = _weigh(binding, message, at_hop=False)
-    # A warning names the message's own values.
-    return found if found.warnings else _weighed.keep(binding, asked, found)
-
-
-def _what_is_weighed(message: Message) -> tuple[object, ...]:
-    """Everything of a message without a RoutingHeader that decides about its terms; what comes
-    to be looked at below is to be named here."""
+    # Everything of a message without a RoutingHeader that decides about its terms; what comes
+    # to be looked at below is to be named here.
     header = message.header
-    return (
+    asked = (
         header.from_party.role,
         header.to_party.role,
         header.semantics,
@@ -179,6 +169,12 @@ def _what_is_weighed(message: Message) -> tuple[object, ...]:
         message.order is None,
         message.ack_requested,
     )
+    known = _weighed.get(binding, asked)
+    if known is not None:
+        return known
+    found = _weigh(binding, message, at_hop=False)
+    # A warning names the message's own values.
+    return found if found.warnings else _weighed.keep(binding, asked, found)
 
 
 def _weigh(binding: ActionBinding, message: Message, *, at_hop: bool) -> Weighed:

@@ -117,12 +117,6 @@ def moment(table: Table, key: str) -> int | None:
         raise AgreementProblem(f"{key}: {error.problem}", key=key, remedy=error.remedy) from None
 
 
-def aliases(table: Table) -> tuple[str, ...]:
-    """Other CPAIds that mean the same agreement."""
-    raw = table.get("also_known_as", [])
-    return tuple(word("also_known_as", item) for item in (raw if isinstance(raw, list) else [raw]))
-
-
 def contents(key: str, raw: object, load: Load | None) -> list[object]:
     """The certificates a key holds: PEM text as it is, a file name as the file's bytes."""
     items = raw if isinstance(raw, list) else [raw]
@@ -168,6 +162,14 @@ def read_side(name: str, table: Table, load: Load | None) -> PartyTerms:
     party = Party(ids, None if role is None else word(f"{name}.role", role))
     endpoints = read_endpoints(name, table)
     uri = table.get("uri")
+    found = table.get("behind_services", [])
+    if not isinstance(found, list):
+        raise AgreementProblem(
+            f"{name}.behind_services is no list",
+            key=f"{name}.behind_services",
+            remedy='list services: behind_services = ["urn:example:orders"]',
+        )
+    # They are compared with the name that listings of messages have of a Service.
     return PartyTerms(
         party=party,
         name=word(f"{name}.name", table["name"]) if "name" in table else "",
@@ -177,21 +179,11 @@ def read_side(name: str, table: Table, load: Load | None) -> PartyTerms:
         certificates=_certificates(name, "certificates", table, load),
         signing_certificates=_certificates(name, "signing_certificates", table, load),
         behind=_party_ids(name, table, "behind") if "behind" in table else (),
-        behind_services=_services(name, table),
+        behind_services=tuple(
+            str(Service.read(word(f"{name}.behind_services", one))) for one in found
+        ),
         behind_all=flag(table, "behind_all"),
     )
-
-
-def _services(name: str, table: Table) -> tuple[str, ...]:
-    found = table.get("behind_services", [])
-    if not isinstance(found, list):
-        raise AgreementProblem(
-            f"{name}.behind_services is no list",
-            key=f"{name}.behind_services",
-            remedy='list services: behind_services = ["urn:example:orders"]',
-        )
-    # They are compared with the name that listings of messages have of a Service.
-    return tuple(str(Service.read(word(f"{name}.behind_services", one))) for one in found)
 
 
 def _usual_uri(endpoints: tuple[Endpoint, ...]) -> str | None:
@@ -313,7 +305,28 @@ def read_toml(text: str, *, load: Load | None = None, name: str = "") -> Agreeme
 def read_tables(table: Table, *, load: Load | None = None, name: str = "") -> Agreement:
     """The agreement that the tables of such a text describe."""
     try:
-        return _read(table, load, name)
+        known = [*TOP, "own", "partner", "via", "actions", *KEYS]
+        values = _policies(table, known, {*TOP, "own", "partner", "via", "actions"}, load, name)
+        own = read_side("own", section(table, "own"), load)
+        if "cpa" in table:
+            return _imported(table, own, values, load)
+        partner = read_side("partner", section(table, "partner"), load)
+        return build(
+            Draft(
+                cpa_id=word("cpa_id", needed(table, "cpa_id")),
+                profile=word("profile", table.get("profile", "ebms2")),
+                own=own,
+                partner=partner,
+                said=values,
+                entries=_entries(table, own, partner, load, name),
+                listed_only=flag(table, "listed_only"),
+                status=status(table),
+                start=moment(table, "start"),
+                end=moment(table, "end"),
+                where=name,
+                **_shared(table),
+            )
+        )
     except InvalidValue as error:
         raise AgreementProblem(error.problem, remedy=error.remedy) from None
 
@@ -327,34 +340,6 @@ def _parse(text: str) -> Table:
         return read_table(text)
     except InvalidValue as error:
         raise AgreementProblem(error.problem, remedy=error.remedy) from None
-
-
-def _read(table: Table, load: Load | None, name: str) -> Agreement:
-    known = [*TOP, "own", "partner", "via", "actions", *KEYS]
-    values = _policies(table, known, {*TOP, "own", "partner", "via", "actions"}, load, name)
-    own = read_side("own", section(table, "own"), load)
-    if "cpa" in table:
-        return _imported(table, own, values, load)
-    partner = read_side("partner", section(table, "partner"), load)
-    return build(
-        Draft(
-            cpa_id=word("cpa_id", needed(table, "cpa_id")),
-            profile=word("profile", table.get("profile", "ebms2")),
-            own=own,
-            partner=partner,
-            said=values,
-            entries=_entries(table, own, partner, load, name),
-            via=read_via(section(table, "via", needed=False)),
-            listed_only=flag(table, "listed_only"),
-            forwards=flag(table, "forwards"),
-            status=status(table),
-            start=moment(table, "start"),
-            end=moment(table, "end"),
-            also_known_as=aliases(table),
-            any_cpa_id=flag(table, "any_cpa_id"),
-            where=name,
-        )
-    )
 
 
 def _imported(
@@ -376,11 +361,20 @@ def _imported(
         own=str(own.party.ids[0]),
         profile=None if profile is None else word("profile", profile),
         over=values,
-        via=read_via(section(table, "via", needed=False)),
-        forwards=flag(table, "forwards"),
-        also_known_as=aliases(table),
-        any_cpa_id=flag(table, "any_cpa_id"),
+        **_shared(table),
     )
+
+
+def _shared(table: Table) -> dict[str, Any]:
+    """What a file says itself, whether or not it imports a CPA."""
+    raw = table.get("also_known_as", [])
+    names = raw if isinstance(raw, list) else [raw]
+    return {
+        "via": read_via(section(table, "via", needed=False)),
+        "forwards": flag(table, "forwards"),
+        "also_known_as": tuple(word("also_known_as", item) for item in names),
+        "any_cpa_id": flag(table, "any_cpa_id"),
+    }
 
 
 # --- policies ----------------------------------------------------------------------------------
@@ -469,33 +463,16 @@ def _entry(
             f"action {action!r} names no service", key="actions.service", remedy="add its service"
         )
     endpoints = read_endpoints("actions", table) or None
-    ours, theirs = _roles(table, own, partner)
-    entries = []
-    for direction in _directions(table):
-        sends = direction is Direction.SEND
-        entries.append(
-            Entry(
-                direction,
-                values,
-                service,
-                action,
-                from_role=ours if sends else theirs,
-                to_role=theirs if sends else ours,
-                endpoints=endpoints,
-            )
-        )
-    return entries
-
-
-def _roles(table: Table, own: PartyTerms, partner: PartyTerms) -> tuple[str | None, str | None]:
-    if "service" not in table:
-        return None, None
-    ours = table.get("role", own.party.role)
-    theirs = table.get("partner_role", partner.party.role)
-    return (
-        None if ours is None else word("actions.role", ours),
-        None if theirs is None else word("actions.partner_role", theirs),
-    )
+    roles = {}
+    for key, side in (("role", own), ("partner_role", partner)):
+        said = table.get(key, side.party.role) if service is not None else None
+        roles[key] = None if said is None else word(f"actions.{key}", said)
+    ends = (roles["role"], roles["partner_role"])
+    return [
+        Entry(direction, values, service, action, *sides, endpoints=endpoints)
+        for direction in _directions(table)
+        for sides in [ends if direction is Direction.SEND else ends[::-1]]
+    ]
 
 
 def _directions(table: Table) -> tuple[Direction, ...]:
@@ -683,48 +660,42 @@ def _difference(
 # --- pieces ------------------------------------------------------------------------------------
 
 
+def _lines(said: Mapping[str, object]) -> list[str]:
+    """A line for each value that says something."""
+    return [
+        f"{key} = {literal(value)}"
+        for key, value in said.items()
+        if value is not None and value not in ("", [], False)
+    ]
+
+
 def _facts(agreement: Agreement) -> list[str]:
-    lines = []
-    if agreement.status != "agreed":
-        lines.append(f"status = {quoted(agreement.status)}")
-    for name, moment in (("start", agreement.start), ("end", agreement.end)):
-        if moment is not None:
-            lines.append(f"{name} = {quoted(format_instant(moment))}")
-    if agreement.also_known_as:
-        lines.append(f"also_known_as = {literal(list(agreement.also_known_as))}")
-    for name, flag in (
-        ("listed_only", agreement.listed_only),
-        ("forwards", agreement.forwards),
-        ("any_cpa_id", agreement.any_cpa_id),
-    ):
-        if flag:
-            lines.append(f"{name} = true")
-    return lines
+    facts: dict[str, object] = {
+        "status": "" if agreement.status == "agreed" else agreement.status,
+        "start": None if agreement.start is None else format_instant(agreement.start),
+        "end": None if agreement.end is None else format_instant(agreement.end),
+        "also_known_as": list(agreement.also_known_as),
+        "listed_only": agreement.listed_only,
+        "forwards": agreement.forwards,
+        "any_cpa_id": agreement.any_cpa_id,
+    }
+    return _lines(facts)
 
 
 def _side(side: PartyTerms) -> list[str]:
-    lines = [f"party_id = {_ids(side.party.ids)}"]
-    if side.party.role is not None:
-        lines.append(f"role = {quoted(side.party.role)}")
-    if side.name:
-        lines.append(f"name = {quoted(side.name)}")
-    if side.handler_uri is not None:
-        lines.append(f"uri = {quoted(side.handler_uri)}")
-    if side.client_certificates:
-        lines.append(f"client_certificates = {literal(list(side.client_certificates))}")
-    for key, ders in (
-        ("certificates", side.certificates),
-        ("signing_certificates", side.signing_certificates),
-    ):
-        if ders:
-            lines.append(f"{key} = {literal([to_pem(der) for der in ders])}")
+    facts: dict[str, object] = {
+        "role": side.party.role,
+        "name": side.name,
+        "uri": side.handler_uri,
+        "client_certificates": list(side.client_certificates),
+        "certificates": [to_pem(der) for der in side.certificates],
+        "signing_certificates": [to_pem(der) for der in side.signing_certificates],
+    }
+    behind = {"behind_services": list(side.behind_services), "behind_all": side.behind_all}
+    lines = [f"party_id = {_ids(side.party.ids)}", *_lines(facts)]
     if side.behind:
         lines.append(f"behind = {_ids(side.behind)}")
-    if side.behind_services:
-        lines.append(f"behind_services = {literal(list(side.behind_services))}")
-    if side.behind_all:
-        lines.append("behind_all = true")
-    return lines + _addresses(side.endpoints)
+    return [*lines, *_lines(behind), *_addresses(side.endpoints)]
 
 
 def _ids(ids: Iterable[PartyId]) -> str:
@@ -751,18 +722,12 @@ def _addresses(endpoints: Iterable[Endpoint]) -> list[str]:
 
 
 def _via(via: Via) -> list[str]:
-    lines = []
-    if via.party is not None:
-        lines.append(f"party_id = {_ids(via.party.ids)}")
-    if via.handler_uri is not None:
-        lines.append(f"uri = {quoted(via.handler_uri)}")
-    for name, duration in (
-        ("timeout", via.timeout),
-        ("retry_interval", via.retry_interval),
-        ("sync_timeout", via.sync_timeout),
-    ):
-        if duration is not None:
-            lines.append(f"{name} = {quoted(format_duration(duration))}")
+    facts: dict[str, object] = {"uri": via.handler_uri}
+    for name in ("timeout", "retry_interval", "sync_timeout"):
+        duration = getattr(via, name)
+        facts[name] = None if duration is None else format_duration(duration)
+    lines = [] if via.party is None else [f"party_id = {_ids(via.party.ids)}"]
+    lines += _lines(facts)
     if via.retries is not None:
         lines.append(f"retries = {via.retries}")
     return lines + _addresses(via.endpoints)
@@ -772,21 +737,19 @@ def _entry_lines(
     binding: ActionBinding, usual: tuple[Endpoint, ...], said: Mapping[str, Value]
 ) -> list[str]:
     """The head of one [[actions]] table: a single line when it says nothing of its own."""
-    lines = [f"direction = {quoted(binding.direction.value)}"]
-    if binding.service is not None:
-        lines.append(f"service = {quoted(binding.service.value)}")
-        if binding.service.type is not None:
-            lines.append(f"service_type = {quoted(binding.service.type)}")
-    if binding.action is not None:
-        lines.append(f"action = {quoted(binding.action)}")
-    sends = binding.direction is Direction.SEND
     ours, theirs = binding.from_role, binding.to_role
-    if not sends:
+    if binding.direction is Direction.RECEIVE:
         ours, theirs = theirs, ours
-    if ours is not None:
-        lines.append(f"role = {quoted(ours)}")
-    if theirs is not None:
-        lines.append(f"partner_role = {quoted(theirs)}")
+    service = binding.service
+    facts: dict[str, object] = {
+        "direction": binding.direction.value,
+        "service": None if service is None else service.value,
+        "service_type": None if service is None else service.type,
+        "action": binding.action,
+        "role": ours,
+        "partner_role": theirs,
+    }
+    lines = _lines(facts)
     if binding.endpoints != usual:
         lines += _addresses(binding.endpoints)
     if said and len(lines) == 1:

@@ -13,9 +13,9 @@ from cryptography.x509.oid import NameOID
 
 from oncewire.agreement.agreement import TRANSPORTS, Agreement
 from oncewire.agreement.certificates import to_pem
-from oncewire.agreement.check.checks import check, check_all
+from oncewire.agreement.check import Finding, Severity
+from oncewire.agreement.check.dangers import check, check_all
 from oncewire.agreement.check.exposure import Abilities, refuse_unable
-from oncewire.agreement.check.finding import Finding, Severity
 from oncewire.agreement.compose import PROFILES
 from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.errors import AgreementProblem

@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from oncewire.agreement.agreement import Agreement, Origin
-from oncewire.agreement.check.checks import check
-from oncewire.agreement.check.finding import Severity
+from oncewire.agreement.check import Severity
+from oncewire.agreement.check.dangers import check
 from oncewire.agreement.compose import PROFILES
 from oncewire.agreement.keys import KEYS
 from oncewire.agreement.toml import new, read_toml, write_toml, write_whole

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.agreement import Agreements
-from oncewire.entry.cli.output import find_id
+from oncewire.entry.cli.finding import find_id
 from oncewire.errors import InvalidValue, UnknownMessage
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.world import RealWorld

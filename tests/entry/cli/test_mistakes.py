@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oncewire import __version__
-from oncewire.entry.cli import output, pipeline
+from oncewire.entry.cli import lake, output
 from oncewire.entry.cli.main import PANELS
 from oncewire.entry.cli.output import WITHOUT_PARTY, Report
 from oncewire.entry.running import background
@@ -220,7 +220,7 @@ def test_a_path_that_is_not_there_is_said_before_spark_starts(
     def no_spark(*_words: Any, **_more: Any) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr(pipeline, "session", no_spark)
+    monkeypatch.setattr(lake, "session", no_spark)
     monkeypatch.chdir(tmp_path)
     found = run_json("pipeline", *words, exit_code=output.NOT_FOUND)
     (problem,) = found["problems"]

@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from oncewire.entry.cli import output
+from oncewire.entry.cli import finding, output
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import InvalidValue, UnknownMessage
@@ -243,7 +243,7 @@ def test_a_document_that_is_not_whole_yet_is_told_by_its_id() -> None:
             return [part, part][:limit]
 
     with pytest.raises(UnknownMessage, match="not whole here: 2 of 5 parts are"):
-        output.find_id(cast("Reader", Gathering()), "doc@acme")
+        finding.find_id(cast("Reader", Gathering()), "doc@acme")
 
 
 def test_a_state_in_which_nothing_is_is_told_so(split: Served, tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.cli import output, spark
-from oncewire.entry.cli.spark import find_java, java_version, spark_lacks
+from oncewire.entry.cli import lake, output
+from oncewire.entry.cli.lake import find_java, java_version, spark_lacks
 from oncewire.pipeline.lake.version import CURRENT_FILE
 from tests.entry.terminal import run_json
 
@@ -72,7 +72,7 @@ def test_what_is_lacking_is_named_with_its_remedy(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(lake.importlib.util, "find_spec", lambda _name: None)
     lacking = spark_lacks({})
     assert lacking is not None
     assert lacking.remedy == "pip install 'oncewire[spark]'"

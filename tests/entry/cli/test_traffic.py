@@ -368,7 +368,7 @@ def test_what_the_application_refuses_is_given_up_by_a_person_who_is_asked(
     assert "nobody was asked" in problem["problem"]
     assert "--yes" in problem["next"]
     # Somebody is, and says no, then yes.
-    monkeypatch.setattr("oncewire.entry.cli.verbs._is_terminal", lambda: True)
+    monkeypatch.setattr("oncewire.entry.cli.operator._is_terminal", lambda: True)
     asked: list[str] = []
     answers = iter([False, True])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.completion import complete_message
+from oncewire.entry.cli.finding import complete_message
 from oncewire.entry.party.partners import with_values
 from oncewire.store.sqlite.connection import versions_at
 from tests.entry.terminal import run, run_json, whole_command

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from oncewire.entry.admin.server import admin_port
-from oncewire.entry.cli.admin import link_to
+from oncewire.entry.cli.config import link_to
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.control.verb import Permission

@@ -8,9 +8,8 @@ from typing import Any
 
 import apsw
 
-from oncewire.entry.messages.details import details_of
 from oncewire.entry.messages.listing import Asked, counted_page, list_messages
-from oncewire.entry.messages.story import story_of
+from oncewire.entry.messages.story import details_of, story_of
 from oncewire.entry.party.names import Names
 from oncewire.entry.watching.channels import channels_of
 from oncewire.journal.row import Row

@@ -18,7 +18,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from oncewire.entry.cli import verbs as commands
+from oncewire.entry.cli import operator as commands
 from oncewire.entry.control import language, values
 from oncewire.entry.control.client import OfflineStore, Remote
 from oncewire.entry.control.server import ControlServer

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from oncewire.entry.messages.details import details_of
 from oncewire.entry.messages.listing import Asked, counted_page, list_messages
-from oncewire.entry.messages.story import ENDS, LEFT_OUT, kept_of, story_of, time_of
+from oncewire.entry.messages.story import ENDS, LEFT_OUT, details_of, kept_of, story_of, time_of
 from oncewire.entry.party.names import Names
 from oncewire.journal.row import Row
 from oncewire.message.instant import SECOND

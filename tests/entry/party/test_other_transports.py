@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from oncewire.agreement.agreement import TRANSPORTS, Requested
-from oncewire.agreement.check.checks import check
-from oncewire.agreement.check.finding import Severity
+from oncewire.agreement.check import Severity
+from oncewire.agreement.check.dangers import check
 from oncewire.agreement.compose import PROFILES, profile_values
 from oncewire.agreement.toml import transport_of
 from oncewire.entry.doctor.checkup import probe_inboxes

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.agreement.check.checks import check
-from oncewire.agreement.check.finding import Severity
+from oncewire.agreement.check import Severity
+from oncewire.agreement.check.dangers import check
 from oncewire.agreement.cppa.writer import write_cpa
 from oncewire.entry.party.agreements import load_all
 from oncewire.entry.party.folder import Card, card_of, make_party, read_card

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from oncewire.agreement.agreement import TRANSPORTS, ActionBinding, Agreement, Direction
 from oncewire.agreement.certificates import facts
-from oncewire.agreement.check.finding import Danger, Severity
+from oncewire.agreement.check import Danger, Severity, danger, error, hint
 from oncewire.errors import AgreementProblem
 from oncewire.message.form import AckRequest
 from oncewire.message.instant import DAY, Duration, Instant, format_instant
@@ -25,34 +25,30 @@ def recognition(agreement: Agreement) -> Iterator[Danger]:
         if binding.direction is Direction.RECEIVE
     )
     if not signed and not agreement.partner.client_certificates:
-        yield Danger(
-            Severity.DANGER,
+        yield danger(
             "partner.client_certificates",
             "nothing proves that a message comes from the partner",
             "require signatures, or name the partner's TLS client certificate",
         )
     if not signed and agreement.partner.client_certificates:
-        yield from _unseen(agreement)
-
-
-def _unseen(agreement: Agreement) -> Iterator[Danger]:
-    """Where the partner is known by its certificate alone, what comes without one is refused."""
-    via = agreement.via
-    ends = via.endpoints if via is not None and via.endpoints else agreement.partner.endpoints
-    if any(endpoint.transport == "http" and not _has_tls(endpoint.address) for endpoint in ends):
-        yield Danger(
-            Severity.DANGER,
-            "partner.http",
-            "the partner is known by a TLS certificate, but replies come over plain http",
-            "give an https address, or require signatures: such replies are ignored",
-        )
-    if any(endpoint.transport != "http" for endpoint in ends):
-        yield Danger(
-            Severity.DANGER,
-            "partner.client_certificates",
-            "the partner is known by a TLS certificate, which only http shows",
-            "require signatures: what comes another way is refused",
-        )
+        # Where the partner is known by its certificate alone, what comes without one is
+        # refused.
+        via = agreement.via
+        ends = via.endpoints if via is not None and via.endpoints else agreement.partner.endpoints
+        if any(
+            endpoint.transport == "http" and not _has_tls(endpoint.address) for endpoint in ends
+        ):
+            yield danger(
+                "partner.http",
+                "the partner is known by a TLS certificate, but replies come over plain http",
+                "give an https address, or require signatures: such replies are ignored",
+            )
+        if any(endpoint.transport != "http" for endpoint in ends):
+            yield danger(
+                "partner.client_certificates",
+                "the partner is known by a TLS certificate, which only http shows",
+                "require signatures: what comes another way is refused",
+            )
 
 
 def unprotected_ways(agreement: Agreement, binding: ActionBinding) -> Iterator[Danger]:
@@ -70,8 +66,7 @@ def unprotected_ways(agreement: Agreement, binding: ActionBinding) -> Iterator[D
         ("business.tamper_proof", business.tamper_proof),
     ):
         if wanted.transient and plain:
-            yield Danger(
-                Severity.DANGER,
+            yield danger(
                 key,
                 f"the business asks for it on the way, but {plain[0].address} has no TLS",
                 "use https",
@@ -88,43 +83,54 @@ def signatures(binding: ActionBinding) -> Iterator[Danger]:
     signed = security.sign or security.require_signature
     signed_acks = AckRequest.SIGNED in (terms.ack_requested, terms.hop_ack_requested)
     if business.non_repudiation and not signed:
-        yield Danger(
-            Severity.DANGER,
+        yield danger(
             "security.sign",
             "the business asks for non-repudiation, but messages are not signed",
             "sign them, and require signatures of the partner",
         )
     if business.non_repudiation_of_receipt and not signed_acks:
-        yield Danger(
-            Severity.DANGER,
+        yield danger(
             "ack.signature",
             "the business asks for non-repudiation of receipt, but acknowledgements are unsigned",
             "set ack.signature to always",
         )
     if business.confidential.persistent and not security.encrypt:
-        yield Danger(
-            Severity.DANGER,
+        yield danger(
             "security.encrypt",
             "the business asks for confidential documents, but payloads are not encrypted",
             "set security.encrypt to true",
         )
     if business.tamper_proof.persistent and not signed:
-        yield Danger(
-            Severity.DANGER,
+        yield danger(
             "security.sign",
             "the business asks for tamper-proof documents, but messages are not signed",
             "sign them, and require signatures of the partner",
         )
     if business.authenticated.persistent and not signed:
-        yield Danger(
-            Severity.DANGER,
+        yield danger(
             "security.require_signature",
             "the business asks that a document proves its sender, but messages are not signed",
             "require signatures of the partner, and sign ours",
         )
     if signed or signed_acks:
         yield from _sha1(binding)
-    yield from _missing_certificates(binding)
+    security = binding.security
+    received = binding.direction is Direction.RECEIVE
+    if received and security.require_signature and not security.partner_certificates:
+        # An authority vouches for many: only a certificate of the partner's says which of them
+        # it is, and lets the next one of that subject be believed.
+        yield error(
+            "security.partner_certificates",
+            "signatures are required, but no certificate of the partner is known",
+            "add the partner's certificate"
+            + ("; an authority alone does not name the partner" if security.trust_anchors else ""),
+        )
+    if not received and security.encrypt and not security.partner_encryption_certificates:
+        yield error(
+            "security.partner_encryption_certificates",
+            "payloads are encrypted, but not for any certificate of the partner",
+            "add the partner's encryption certificate",
+        )
 
 
 def _sha1(binding: ActionBinding) -> Iterator[Danger]:
@@ -133,15 +139,13 @@ def _sha1(binding: ActionBinding) -> Iterator[Danger]:
     if not any("sha1" in name.lower() for name in names):
         return
     if security.allow_sha1:
-        yield Danger(
-            Severity.DANGER,
+        yield danger(
             "security.signature_algorithm",
             "signatures are made with SHA-1, which can be forged today",
             "agree on rsa-sha256",
         )
     else:
-        yield Danger(
-            Severity.ERROR,
+        yield error(
             "security.allow_sha1",
             "SHA-1 is named as algorithm, but not allowed",
             "agree on rsa-sha256, or set security.allow_sha1 to true",
@@ -165,34 +169,11 @@ def unknown_algorithms(binding: ActionBinding, known: Collection[str]) -> Iterat
     ):
         uri = getattr(security, name)
         if used and uri not in known:
-            yield Danger(
-                Severity.ERROR,
+            yield error(
                 f"security.{name}",
                 f"the algorithm {uri} is not offered",
                 "agree on another one",
             )
-
-
-def _missing_certificates(binding: ActionBinding) -> Iterator[Danger]:
-    security = binding.security
-    received = binding.direction is Direction.RECEIVE
-    if received and security.require_signature and not security.partner_certificates:
-        # An authority vouches for many: only a certificate of the partner's says which of them
-        # it is, and lets the next one of that subject be believed.
-        yield Danger(
-            Severity.ERROR,
-            "security.partner_certificates",
-            "signatures are required, but no certificate of the partner is known",
-            "add the partner's certificate"
-            + ("; an authority alone does not name the partner" if security.trust_anchors else ""),
-        )
-    if not received and security.encrypt and not security.partner_encryption_certificates:
-        yield Danger(
-            Severity.ERROR,
-            "security.partner_encryption_certificates",
-            "payloads are encrypted, but not for any certificate of the partner",
-            "add the partner's encryption certificate",
-        )
 
 
 def certificates(binding: ActionBinding, now: Instant | None) -> Iterator[Danger]:
@@ -217,9 +198,7 @@ def known_certificates(agreement: Agreement, now: Instant | None) -> Iterator[Da
 def _of_certificates(key: str, ders: Iterable[bytes], now: Instant | None) -> Iterator[Danger]:
     known = [facts(der) for der in ders]
     if None in known:
-        yield Danger(
-            Severity.ERROR, key, "a certificate cannot be read", "ask the partner for it again"
-        )
+        yield error(key, "a certificate cannot be read", "ask the partner for it again")
     good = [cert for cert in known if cert is not None]
     if now is None:
         return
@@ -235,15 +214,13 @@ def _of_certificates(key: str, ders: Iterable[bytes], now: Instant | None) -> It
                 "install the partner's new certificate",
             )
         elif cert.not_after <= now + EXPIRING_SOON and cert.not_after == last:
-            yield Danger(
-                Severity.DANGER,
+            yield danger(
                 key,
                 f"the certificate {cert.subject} expires at {format_instant(cert.not_after)}",
                 "ask the partner for its new certificate now",
             )
         if cert.not_before > now:
-            yield Danger(
-                Severity.HINT,
+            yield hint(
                 key,
                 f"the certificate {cert.subject} is valid from "
                 f"{format_instant(cert.not_before)} on",
@@ -275,23 +252,20 @@ def beyond_abilities(binding: ActionBinding, abilities: Abilities) -> Iterator[D
     terms = binding.terms
     encoding = terms.compress_encoding
     if encoding is not None and encoding not in abilities.encodings:
-        yield Danger(
-            Severity.ERROR,
+        yield error(
             "payload.compress",
             f"{encoding} is not known here, so a document of more than MaxSize is refused",
             f"agree on one of {', '.join(abilities.encodings)}",
         )
     if encoding is not None and terms.max_size is None:
-        yield Danger(
-            Severity.HINT,
+        yield hint(
             "payload.compress",
             "nothing is compressed: only what is larger than payload.max_size is",
             "agree on payload.max_size",
         )
     if terms.max_size is not None and (not terms.reliable or terms.synchronous):
         why = "a response on the connection" if terms.synchronous else "no acknowledgements"
-        yield Danger(
-            Severity.HINT,
+        yield hint(
             "payload.max_size",
             f"a document of more than {terms.max_size:,} bytes is refused: with {why} nothing is "
             "sent in parts",
@@ -319,8 +293,7 @@ def beyond_abilities(binding: ActionBinding, abilities: Abilities) -> Iterator[D
         ("retry_count", business.retry_count, "how often a business process is started again"),
     ):
         if wanted is not None:
-            yield Danger(
-                Severity.HINT,
+            yield hint(
                 f"business.{key}",
                 f"no handler watches {what}: that is left to the application",
                 "see that the application keeps to it",
@@ -353,20 +326,19 @@ def broken_addresses(agreement: Agreement) -> Iterator[Danger]:
             try:
                 # The port is looked at when it is asked for.
                 _ = urlsplit(endpoint.address).port
-            except ValueError as error:
-                yield Danger(
-                    Severity.ERROR,
+            except ValueError as wrong:
+                yield error(
                     f"{side}.{endpoint.transport}",
-                    f"{endpoint.address[:128]!r} is no URL: {error}",
+                    f"{endpoint.address[:128]!r} is no URL: {wrong}",
                     "write it as https://host:port/path",
                 )
 
 
 def refuse_unable(agreement: Agreement, abilities: Abilities) -> None:
     """Refuse an agreement under which nothing could be sent or received."""
-    for danger in broken_addresses(agreement):
+    for broken in broken_addresses(agreement):
         raise AgreementProblem(
-            f"{danger.key}: {danger.sentence}", key=danger.key, remedy=danger.fix
+            f"{broken.key}: {broken.sentence}", key=broken.key, remedy=broken.fix
         )
     for binding in agreement.bindings():
         if set(binding.terms.transports) & set(abilities.transports):

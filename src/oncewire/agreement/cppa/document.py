@@ -206,18 +206,15 @@ def read_endpoints(transport: Element | None) -> tuple[Endpoint, ...]:
         address = attribute(element, "uri") or ""
         kind = attribute(element, "type") or EndpointType.ALL_PURPOSE.value
         if address and kind in {known.value for known in EndpointType}:
-            found.append(_endpoint(protocol, scheme, address, EndpointType(kind)))
+            # One address in the usual form: `mailto:` without slashes, and never without
+            # scheme.
+            if address.lower().startswith("mailto:"):
+                address = "mailto:" + address[len("mailto:") :].lstrip("/")
+            elif "://" not in address:
+                address = f"{scheme}://{address}"
+            name = _transport_name(protocol or address.partition(":")[0])
+            found.append(Endpoint(name or "http", address, EndpointType(kind)))
     return tuple(dict.fromkeys(found))
-
-
-def _endpoint(protocol: str | None, scheme: str, address: str, kind: EndpointType) -> Endpoint:
-    """One address in the usual form: `mailto:` without slashes, and never without scheme."""
-    if address.lower().startswith("mailto:"):
-        address = "mailto:" + address[len("mailto:") :].lstrip("/")
-    elif "://" not in address:
-        address = f"{scheme}://{address}"
-    name = _transport_name(protocol or address.partition(":")[0])
-    return Endpoint(name or "http", address, kind)
 
 
 def _transport_name(protocol: str | None) -> str | None:
@@ -237,22 +234,8 @@ def _exchange(binding: Element | None) -> Exchange:
     for name, value in attributes(binding).items():
         if name != "version":
             values.setdefault(name, value)
-    signature = next(
-        (
-            found
-            for name in ("SenderNonRepudiation", "ReceiverNonRepudiation", "NonRepudiation")
-            if (found := child(binding, name)) is not None
-        ),
-        None,
-    )
-    envelope = next(
-        (
-            found
-            for name in ("SenderDigitalEnvelope", "ReceiverDigitalEnvelope", "DigitalEnvelope")
-            if (found := child(binding, name)) is not None
-        ),
-        None,
-    )
+    signature = _of_either_side(binding, "NonRepudiation")
+    envelope = _of_either_side(binding, "DigitalEnvelope")
     certificate = attribute(child(signature, "SigningCertificateRef"), "certId")
     return Exchange(
         reliable=values,
@@ -267,6 +250,11 @@ def _exchange(binding: Element | None) -> Exchange:
         encryption_certificate=attribute(child(envelope, "EncryptionCertificateRef"), "certId")
         or attribute(child(envelope, "CertificateRef"), "certId"),
     )
+
+
+def _of_either_side(binding: Element | None, name: str) -> Element | None:
+    found = (child(binding, f"{side}{name}") for side in ("Sender", "Receiver", ""))
+    return next((element for element in found if element is not None), None)
 
 
 def _algorithm(element: Element | None) -> str | None:
@@ -386,12 +374,10 @@ def read_document(xml: bytes | str) -> CpaDocument:
 
 
 def _party(info: Element) -> CpaParty:
-    transports = {
-        attribute(element, "transportId"): element for element in children(info, "Transport")
-    }
-    exchanges = {
-        attribute(element, "docExchangeId"): element for element in children(info, "DocExchange")
-    }
+    transports, exchanges = (
+        {attribute(element, key): element for element in children(info, name)}
+        for name, key in (("Transport", "transportId"), ("DocExchange", "docExchangeId"))
+    )
     channels = {}
     for element in children(info, "DeliveryChannel"):
         channel = read_channel(element, transports, exchanges)

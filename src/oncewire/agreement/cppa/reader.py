@@ -95,27 +95,23 @@ _XML_ENCRYPTION = {"XMLENC", "XMLENCRYPTION", "HTTP://WWW.W3.ORG/2001/04/XMLENC#
 
 def channel_values(sender: Channel, receiver: Channel | None) -> list[dict[str, Value]]:
     """The sender's characteristics and retries, and how long the receiver remembers."""
+    stated = sender.characteristics
+    found: dict[str, object] = {}
+    for name, key, absent in _CHARACTERISTICS:
+        value = stated.get(name, absent if sender.is_2_0 else None)
+        if value is not None:
+            found[key] = value
+    for name, key in _DRAFT_PARAMETERS:
+        if name in stated:
+            found[key] = stated[name]
     layers = [
-        layer(_characteristics(sender), Origin.CPA, f"DeliveryChannel {sender.channel_id}"),
+        layer(found, Origin.CPA, f"DeliveryChannel {sender.channel_id}"),
         layer(_reliable(sender), Origin.CPA, f"DocExchange {sender.exchange_id}"),
     ]
     if receiver is not None and "PersistDuration" in receiver.receiver.reliable:
         kept = {"delivery.persist_duration": receiver.receiver.reliable["PersistDuration"]}
         layers.append(layer(kept, Origin.CPA, f"DocExchange {receiver.exchange_id}"))
     return layers
-
-
-def _characteristics(channel: Channel) -> dict[str, object]:
-    stated = channel.characteristics
-    found: dict[str, object] = {}
-    for name, key, absent in _CHARACTERISTICS:
-        value = stated.get(name, absent if channel.is_2_0 else None)
-        if value is not None:
-            found[key] = value
-    for name, key in _DRAFT_PARAMETERS:
-        if name in stated:
-            found[key] = stated[name]
-    return found
 
 
 def _reliable(channel: Channel) -> dict[str, object]:

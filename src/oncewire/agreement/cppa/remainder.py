@@ -122,30 +122,28 @@ def read_remainder(text: str | None) -> Remainder:
         return Remainder()
     try:
         table = read_toml(text.strip().removeprefix(BEYOND))
-        return _remainder(table)
+        facts: dict[str, Any] = {
+            name: bool(table[name]) for name in ("listed_only", "any_cpa_id") if name in table
+        }
+        if "also_known_as" in table:
+            facts["also_known_as"] = tuple(map(str, table["also_known_as"]))
+        facts |= dict.fromkeys(
+            str(name) for name in table.get("open", ()) if name in ("start", "end")
+        )
+        return Remainder(
+            profile=table.get("profile"),
+            facts=facts,
+            sides={name: _side(table[name]) for name in SIDES if name in table},
+            said=_values(table.get("whole", {})),
+            bindings={name: _extra(said) for name, said in table.get("terms", {}).items()},
+            fillers=tuple(map(str, table.get("fillers", ()))),
+        )
     except (ValueError, RecursionError, KeyError, TypeError) as problem:
         raise AgreementProblem(
             f"the Comment for Oncewire cannot be read: {str(problem)[:200]}",
             key="Comment",
             remedy="remove that Comment, or ask for the CPA again",
         ) from None
-
-
-def _remainder(table: dict[str, Any]) -> Remainder:
-    facts: dict[str, Any] = {
-        name: bool(table[name]) for name in ("listed_only", "any_cpa_id") if name in table
-    }
-    if "also_known_as" in table:
-        facts["also_known_as"] = tuple(map(str, table["also_known_as"]))
-    facts |= dict.fromkeys(str(name) for name in table.get("open", ()) if name in ("start", "end"))
-    return Remainder(
-        profile=table.get("profile"),
-        facts=facts,
-        sides={name: _side(table[name]) for name in SIDES if name in table},
-        said=_values(table.get("whole", {})),
-        bindings={name: _extra(said) for name, said in table.get("terms", {}).items()},
-        fillers=tuple(map(str, table.get("fillers", ()))),
-    )
 
 
 def _extra(table: dict[str, Any]) -> Extra:

@@ -11,7 +11,7 @@ import msgspec
 
 from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.certificates import facts, read_certificates, spoken_fingerprint
-from oncewire.agreement.check.checks import check
+from oncewire.agreement.check.dangers import check
 from oncewire.agreement.keys import rows
 from oncewire.entry.doctor import checkup
 from oncewire.entry.files import read_bytes

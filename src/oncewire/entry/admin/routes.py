@@ -21,10 +21,9 @@ from oncewire.entry.admin.requests import MEDIA_TYPE, SCHEMA, Refused, parameter
 from oncewire.entry.admin.tokens import Token
 from oncewire.entry.control.verb import Argument, Permission
 from oncewire.entry.control.verbs import MEANINGS, Status
-from oncewire.entry.messages.details import MessageDetails
 from oncewire.entry.messages.listing import MessagePage
 from oncewire.entry.messages.outlook import Trouble
-from oncewire.entry.messages.story import Story
+from oncewire.entry.messages.story import MessageDetails, Story
 from oncewire.entry.messages.submitting import SendOptions
 from oncewire.entry.party.settings import Settings
 from oncewire.entry.watching.channels import ChannelView

@@ -10,24 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import (
-    Config,
-    Json,
-    Listing,
-    Replace,
-    Report,
-    at_party,
-    here,
-    loaded,
-    now,
-    typed,
-)
+from oncewire.entry.cli.output import Config, Json, Listing, Report
 from oncewire.errors import AgreementProblem, NotHere, OncewireError
 
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import Agreement
-    from oncewire.agreement.check.finding import Finding
-    from oncewire.entry.party.importing import Understood
+    from oncewire.agreement.check import Finding
+    from oncewire.entry.party.agreements import Understood
     from oncewire.entry.party.settings import Settings
 
 
@@ -57,7 +46,7 @@ def import_cpa(
     profile: Annotated[
         str, typer.Option(help="What holds where the CPA is silent, as `agreement profiles` lists.")
     ] = "",
-    replace: Replace = False,
+    replace: output.Replace = False,
     config: Config = None,
 ) -> Report:
     """Take a CPA that a partner gave us: from then on messages are exchanged under it.
@@ -67,44 +56,39 @@ def import_cpa(
     --check nothing is written, and what the CPA says is printed with the place where it does.
     """
 
-    from oncewire.entry.party.importing import understand
+    from oncewire.entry.party.agreements import understand
 
     settings = _settings(config, needed=not check)
-    found = understand(file, settings, now(), own=own, profile=profile)
+    found = understand(file, settings, output.now(), own=own, profile=profile)
     if check or settings is None:
         from oncewire.agreement.agreement import Origin
         from oncewire.agreement.keys import rows
 
-        columns = ("scope", "key", "value", "origin", "where", "says")
         followed = () if everything else (Origin.DEFAULT, Origin.PROFILE)
         known = rows(found.agreement)
-        values = [
-            (row.scope, row.key, row.value, row.origin, row.where, row.says)
-            for row in known
-            if row.origin not in followed
-        ]
-        rest = len(known) - len(values)
+        told = [row for row in known if row.origin not in followed]
+        rest = len(known) - len(told)
         return Report(
             {"file": str(file), **_facts(found)},
-            (_findings(found), Listing("values", columns, values)),
+            (_findings(found), Listing.of("values", _VALUES, told)),
             summary="Nothing was written."
             + (f" {rest} other values follow from the profile: --all shows them." if rest else ""),
         )
     from oncewire.entry.cli.partners import taken_over
+    from oncewire.entry.party.agreements import install
     from oncewire.entry.party.folder import check_name
-    from oncewire.entry.party.importing import install
 
     if name:
         check_name(name)
     made = install(settings, found, name=name, profile=profile, anew=replace)
     taken_over(settings)
-    place = at_party(settings)
+    place = output.at_party(settings)
     return Report(
         {**_facts(found), "name": made.partner, "agreement": str(made.agreement)},
         (_findings(found),),
         summary=f"{made.partner} is a partner now, under the CPA {found.agreement.cpa_id}.",
         hints=(
-            f"oncewire agreement show {typed(made.agreement)}",
+            f"oncewire agreement show {output.typed(made.agreement)}",
             f"oncewire ping {quote(made.partner)}{place}",
         ),
     )
@@ -113,7 +97,7 @@ def import_cpa(
 def _settings(config: Path | None, *, needed: bool) -> Settings | None:
     """The party's settings; a CPA can be looked at without any."""
     try:
-        return loaded(config).settings
+        return output.loaded(config).settings
     except NotHere:
         if needed:
             raise
@@ -132,13 +116,11 @@ def _facts(found: Understood) -> dict[str, object]:
 
 
 def _findings(found: Understood) -> Listing:
-    columns = ("severity", "key", "sentence", "fix", "scopes")
-    rows = [
-        (finding.severity, finding.key, finding.sentence, finding.fix, finding.scopes)
-        for finding in found.findings
-    ]
-    return Listing("findings", columns, rows, empty="Nothing to say against it.")
+    columns = "severity key sentence fix scopes"
+    return Listing.of("findings", columns, found.findings, empty="Nothing to say against it.")
 
+
+_VALUES = "scope key value origin where says"
 
 Named = Annotated[
     list[str] | None,
@@ -181,8 +163,8 @@ def check(
     hint: worth a thought. Ends with status 1 if there is an error.
     """
 
-    from oncewire.agreement.check.checks import check_all
-    from oncewire.agreement.check.finding import Finding, Severity
+    from oncewire.agreement.check import Finding, Severity
+    from oncewire.agreement.check.dangers import check_all
     from oncewire.entry.party.agreements import able
 
     found: list[tuple[str, Agreement]] = []
@@ -190,29 +172,22 @@ def check(
     files = _files(named, own, config)
     for path, party in files:
         try:
-            found.append((here(path), _read(path, party)))
+            found.append((output.here(path), _read(path, party)))
         except AgreementProblem as error:
             findings += [
-                (here(path), Finding(Severity.ERROR, fault.key, fault.problem, fault.remedy))
+                (output.here(path), Finding(Severity.ERROR, fault.key, fault.problem, fault.remedy))
                 for fault in (error, *error.others)
             ]
     by_id = {agreement.cpa_id: name for name, agreement in found}
     here_able = able(_settings_of(config))
-    judged = check_all([agreement for _, agreement in found], now=now(), abilities=here_able)
+    judged = check_all([agreement for _, agreement in found], now=output.now(), abilities=here_able)
     findings += [(by_id.get(each_finding.cpa_id, ""), each_finding) for each_finding in judged]
     worst = {finding.severity for _, finding in findings}
     bad_ones = {Severity.ERROR, Severity.DANGER} if strict else {Severity.ERROR}
     columns = ("severity", "file", "key", "sentence", "fix", "scopes")
     rows = [
-        (
-            each_finding.severity,
-            name,
-            each_finding.key,
-            each_finding.sentence,
-            each_finding.fix,
-            each_finding.scopes,
-        )
-        for name, each_finding in findings
+        (each.severity, name, each.key, each.sentence, each.fix, each.scopes)
+        for name, each in findings
     ]
     words = [finding.severity.value for _, finding in findings]
     counts = ((words.count(word), word) for word in ("error", "danger", "hint"))
@@ -247,19 +222,9 @@ def show(
     if toml:
         return Report({"file": str(path)} if json else {}, text=write_toml(agreement))
     listed = [row for row in rows(agreement) if row.key.startswith(only)]
-    columns = ("scope", "key", "value", "origin", "where", "says")
     return Report(
         {"file": str(path), "cpa_id": agreement.cpa_id, "profile": agreement.profile},
-        (
-            Listing(
-                "values",
-                columns,
-                [
-                    (row.scope, row.key, row.value, row.origin, row.where, row.says)
-                    for row in listed
-                ],
-            ),
-        ),
+        (Listing.of("values", _VALUES, listed),),
     )
 
 
@@ -285,21 +250,21 @@ def export(
 
     from oncewire.agreement.toml import write_toml
     from oncewire.entry.files import write_new
-    from oncewire.entry.party.importing import export_cpa
+    from oncewire.entry.party.agreements import export_cpa
 
     path, party = _files([named], own, config)[0]
     agreement = _read(path, party)
     if cpa:
-        text = export_cpa(loaded(config).settings, agreement, path)
+        text = export_cpa(output.loaded(config).settings, agreement, path)
     else:
         text = write_toml(agreement).encode()
     if to is None:
         shown = text.decode(errors="replace")
         return Report({"cpa_id": agreement.cpa_id} if json else {}, text=shown)
     write_new(to, text)
-    hint = f"the partner runs: oncewire agreement import {typed(to)}"
+    hint = f"the partner runs: oncewire agreement import {output.typed(to)}"
     facts = {"file": str(to), "cpa_id": agreement.cpa_id}
-    return Report(facts, summary=f"Written to {here(to)}.", hints=(hint,) if cpa else ())
+    return Report(facts, summary=f"Written to {output.here(to)}.", hints=(hint,) if cpa else ())
 
 
 @output.answers
@@ -330,7 +295,7 @@ def new(
 
     us, where = own, own_address
     if not us:
-        settings = loaded(config).settings
+        settings = output.loaded(config).settings
         us, where = settings.party.party_id, own_address or settings.endpoint_url
     text = new_text(
         cpa_id=cpa_id or f"{us}-{partner}"[:255],
@@ -347,8 +312,8 @@ def new(
     if to is None:
         return Report(text=text)
     write_new(to, text)
-    hint = f"oncewire agreement check {typed(to)}"
-    return Report({"file": str(to)}, summary=f"Written to {here(to)}.", hints=(hint,))
+    hint = f"oncewire agreement check {output.typed(to)}"
+    return Report({"file": str(to)}, summary=f"Written to {output.here(to)}.", hints=(hint,))
 
 
 @output.answers
@@ -370,7 +335,7 @@ def _files(named: list[str] | None, own: str, config: Path | None) -> list[tuple
 
     if named and all(Path(name).is_file() for name in named):
         return [(Path(name), own or _own_of(config)) for name in named]
-    settings = loaded(config).settings
+    settings = output.loaded(config).settings
     party = own or settings.party.party_id or None
     everything = files_in(settings.path(settings.agreements.folder))
     if not named:
@@ -381,7 +346,7 @@ def _files(named: list[str] | None, own: str, config: Path | None) -> list[tuple
 def _settings_of(config: Path | None) -> Settings | None:
     """The settings, if there are any here; a file alone can be looked at without them."""
     try:
-        return loaded(config).settings
+        return output.loaded(config).settings
     except NotHere:
         return None
 

@@ -1,4 +1,5 @@
-"""`oncewire config ...`: which settings are in force, who said so, and whether they can work."""
+"""`oncewire config`, `token` and `console`: which settings are in force, whether they can
+work, and who may call the admin port."""
 
 from __future__ import annotations
 
@@ -8,22 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import Config, Json, Listing, Problem, Report, Set, here, loaded, now
-from oncewire.errors import OncewireError
+from oncewire.entry.cli.output import Config, Json, Listing, Party, Report
+from oncewire.entry.control.verb import Permission
+from oncewire.entry.control.verbs import user_name
+from oncewire.errors import NotAllowed, OncewireError
+from oncewire.message.instant import format_duration
 
 if TYPE_CHECKING:
+    from oncewire.entry.admin.tokens import TokenFile
     from oncewire.entry.party.settings import Settings
 
 # A certificate that ends sooner is worth a word now: partners need time to take a new one.
 _SOON_DAYS = 30
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    config = typer.Typer(help="Settings: show them, check them.", no_args_is_help=True)
-    config.command("show")(show)
-    config.command("check")(check)
-    app.add_typer(config, name="config")
 
 
 @output.answers
@@ -31,7 +28,7 @@ def show(
     origin: Annotated[bool, typer.Option("--origin", help="Say who set each value.")] = False,
     meaning: Annotated[bool, typer.Option("--meaning", help="Say what each one means.")] = False,
     config: Config = None,
-    settings: Set = None,
+    settings: output.Set = None,
     json: Json = False,
 ) -> Report:
     """Show every setting in force. Secrets stay hidden.
@@ -39,27 +36,29 @@ def show(
     Later ones win: default, oncewire.toml, ONCEWIRE_* variable, flag.
     """
 
-    found = loaded(config, settings)
+    found = output.loaded(config, settings)
     columns = ["setting", "value"]
     columns += ["origin"] * origin + ["meaning"] * (meaning or json)
     columns += ["variable"] * json
     rows = []
     for said in found.said:
         row = [said.key.name, said.shown]
-        row += [(here(found.file) if said.origin == str(found.file) else said.origin)] * origin
+        row += [
+            (output.here(found.file) if said.origin == str(found.file) else said.origin)
+        ] * origin
         row += [said.key.says] * (meaning or json) + [said.key.variable] * json
         rows.append(row)
     return Report({"file": str(found.file)}, (Listing("settings", columns, rows),))
 
 
 @output.answers
-def check(config: Config = None, settings: Set = None) -> Report:
+def check(config: Config = None, settings: output.Set = None) -> Report:
     """Check that the settings can work: files, keys, certificates, agreements, addresses.
 
     Ends with status 1 if something would keep the party from working.
     """
 
-    found = loaded(config, settings)
+    found = output.loaded(config, settings)
     problems = tuple(problems_of(found.settings))
     count = len(problems)
     return Report(
@@ -70,16 +69,16 @@ def check(config: Config = None, settings: Set = None) -> Report:
     )
 
 
-def problems_of(settings: Settings) -> Iterator[Problem]:
+def problems_of(settings: Settings) -> Iterator[output.Problem]:
     """What would keep a party from working."""
     from oncewire.entry.delivery.function import check_choice
 
     if not settings.party.name or not settings.party.party_id:
-        yield Problem(
+        yield output.Problem(
             "the party has no name or no id", "party", "set party.name and party.party_id"
         )
     if not settings.http.path.startswith("/"):
-        yield Problem("the path does not begin with /", "http.path", 'write path = "/msh"')
+        yield output.Problem("the path does not begin with /", "http.path", 'write path = "/msh"')
     yield from _key_problems(settings)
     yield from _agreement_problems(settings)
     try:
@@ -105,10 +104,12 @@ def problems_of(settings: Settings) -> Iterator[Problem]:
             yield output.problem_of(error, "admin")
     data = settings.path(settings.store.path).parent
     if not data.is_dir():
-        yield Problem(f"there is no folder {data}", "store.path", "make it, or correct store.path")
+        yield output.Problem(
+            f"there is no folder {data}", "store.path", "make it, or correct store.path"
+        )
 
 
-def _key_problems(settings: Settings) -> Iterator[Problem]:
+def _key_problems(settings: Settings) -> Iterator[output.Problem]:
     from oncewire.entry.party.keys import describe_keys, is_private
     from oncewire.message.instant import DAY, format_instant
 
@@ -120,20 +121,21 @@ def _key_problems(settings: Settings) -> Iterator[Problem]:
         yield output.problem_of(error, "keys")
         return
     if not is_private(key):
-        yield Problem(f"others can read the private key {key}", "keys.key", f"chmod 600 {key}")
-    left = (pair.not_after - now()) // DAY
+        yield output.Problem(
+            f"others can read the private key {key}", "keys.key", f"chmod 600 {key}"
+        )
+    left = (pair.not_after - output.now()) // DAY
     if left < _SOON_DAYS:
         when = format_instant(pair.not_after)
         said = f"our certificate ended at {when}" if left < 0 else f"our certificate ends at {when}"
-        yield Problem(said, str(certificate), "make another with `oncewire keys next`")
+        yield output.Problem(said, str(certificate), "make another with `oncewire keys next`")
 
 
-def _agreement_problems(settings: Settings) -> Iterator[Problem]:
+def _agreement_problems(settings: Settings) -> Iterator[output.Problem]:
     from oncewire.agreement.agreement import Origin
-    from oncewire.agreement.check.checks import check_all
-    from oncewire.agreement.check.finding import Severity
-    from oncewire.entry.party.agreements import able, load_all
-    from oncewire.entry.party.importing import other_certificate
+    from oncewire.agreement.check import Severity
+    from oncewire.agreement.check.dangers import check_all
+    from oncewire.entry.party.agreements import able, load_all, other_certificate
 
     try:
         kept = load_all(settings)
@@ -143,18 +145,122 @@ def _agreement_problems(settings: Settings) -> Iterator[Problem]:
     own = settings.party.party_id
     for known in kept:
         for other in other_certificate(settings, known.agreement):
-            yield Problem(other.sentence, str(known.file), other.fix)
+            yield output.Problem(other.sentence, str(known.file), other.fix)
         if any(value.origin is Origin.CPA for value in known.agreement.values):
             # There we go by the name that the CPA gives us.
             continue
         if own not in {party_id.value for party_id in known.agreement.own.party.ids}:
-            yield Problem(
+            yield output.Problem(
                 f"{known.file.name} is an agreement of {known.agreement.own.party}, not of {own}",
                 str(known.file),
                 "correct [own] party_id, or remove the file",
             )
     for finding in check_all(
-        [known.agreement for known in kept], now=now(), abilities=able(settings)
+        [known.agreement for known in kept], now=output.now(), abilities=able(settings)
     ):
         if finding.severity is Severity.ERROR:
-            yield Problem(finding.sentence, f"{finding.cpa_id} {finding.key}", finding.fix)
+            yield output.Problem(finding.sentence, f"{finding.cpa_id} {finding.key}", finding.fix)
+
+
+# `oncewire token ...` and `oncewire console`: who may call the admin port, by a program or in a
+# browser, and in which roles.
+
+Name = Annotated[str, typer.Argument(help="Whose token it is; the journal names it as `by`.")]
+
+
+@output.answers
+def add(
+    settings: Party,
+    name: Name,
+    role: Annotated[
+        list[Permission], typer.Option("--role", help="What it may do; several are given apart.")
+    ],
+) -> Report:
+    """Make a token. Its secret is shown this once: only its hash is kept."""
+    secret = _file(settings).add(name, role)
+    return Report(
+        {"name": name, "roles": sorted(role), "token": secret},
+        summary="Keep the token where only its owner can read it; it is not shown again.",
+    )
+
+
+@output.answers
+def listed(
+    settings: Party,
+) -> Report:
+    """List the tokens and their roles."""
+    rows = [(token.name, ", ".join(sorted(token.roles))) for token in _file(settings).tokens()]
+    listing = Listing("tokens", ("name", "roles"), rows, empty="There is no token.")
+    return Report(listings=(listing,))
+
+
+@output.answers
+def remove(settings: Party, name: Name) -> Report:
+    """Remove a token: who has it is refused from now on."""
+    _file(settings).remove(name)
+    return Report({"name": name}, summary="Removed.")
+
+
+def _file(settings: Settings) -> TokenFile:
+    from oncewire.entry.admin.tokens import TokenFile
+
+    return TokenFile(settings.path(settings.admin.tokens))
+
+
+@output.answers
+def console(
+    settings: Party,
+    role: Annotated[
+        list[Permission] | None,
+        typer.Option("--role", help="What it may do besides looking; several are given apart."),
+    ] = None,
+    by: Annotated[
+        str, typer.Option(help="Who signs in; without it, your user name in the operating system.")
+    ] = "",
+) -> Report:
+    """Make a link that signs a browser in to the console, once and within minutes.
+
+    Without --role the pages can only be looked at. `--role operate` lets the browser resend,
+    resume, pause, abandon and hold, take partners and change our key; `--role take` shows
+    documents and gives out evidence.
+    """
+    link = link_to(settings, role or (), by or user_name())
+    until = format_duration(settings.console.link_for)
+    return Report(
+        {"console": link, "roles": sorted({Permission.LOOK, *(role or ())})},
+        summary=f"Open it in a browser; it can be used once, within {until}.",
+    )
+
+
+def link_to(settings: Settings, roles: list[Permission] | tuple[Permission, ...], by: str) -> str:
+    """A new link to the console of a party."""
+    from oncewire.entry.console.sign_in import SignIns
+
+    admin, said = settings.admin, settings.console
+    if not admin.port:
+        raise NotAllowed(
+            "the party has no admin port, and the console is served there",
+            remedy="set port in [admin] of oncewire.toml, as in `port = 8610`, and start it anew",
+        )
+    path = settings.path(said.sign_ins)
+    secret = SignIns(path, said.link_for, said.session_for).add_link(by, roles, output.now())
+    host = f"[{admin.host}]" if ":" in admin.host else admin.host
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104
+    name = admin.names[0] if admin.names and admin.certificate else host
+    scheme = "https" if admin.certificate else "http"
+    # Behind #, so that it stands in no log and no Referer.
+    return f"{scheme}://{name}:{admin.port}/console/sign-in#{secret}"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    config = typer.Typer(help="Settings: show them, check them.", no_args_is_help=True)
+    config.command("show")(show)
+    config.command("check")(check)
+    app.add_typer(config, name="config")
+    group = typer.Typer(help="Tokens of the admin port (REST).", no_args_is_help=True)
+    group.command("add")(add)
+    group.command("list")(listed)
+    group.command("remove")(remove)
+    app.add_typer(group, name="token")
+    app.command("console")(console)

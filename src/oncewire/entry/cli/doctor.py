@@ -9,18 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.completion import Partner
-from oncewire.entry.cli.output import (
-    Config,
-    Json,
-    Listing,
-    Report,
-    at_party,
-    here,
-    loaded,
-    now,
-    placed,
-)
+from oncewire.entry.cli.finding import Partner
+from oncewire.entry.cli.output import Config, Json, Listing, Party, Report
 from oncewire.entry.files import number_of
 from oncewire.message.instant import moment
 
@@ -34,11 +24,11 @@ Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each 
 
 @output.answers
 def doctor(
+    settings: Party,
     partners: Annotated[
         bool, typer.Option("--partners/--no-partners", help="Ask partners whether they are there.")
     ] = True,
     timeout: Timeout = 5.0,
-    config: Config = None,
     json: Json = False,
 ) -> Report:
     """Look at everything the party stands on: disk, database, certificates, clock, partners.
@@ -49,11 +39,11 @@ def doctor(
 
     from oncewire.entry.doctor.checkup import Grade
 
-    settings = loaded(config).settings
     runs, handler = _handler(settings)
     found = handler + _findings(settings, timeout if partners else None, runs=runs, quiet=json)
     rows = [
-        (finding.what, finding.grade, finding.finding, placed(finding.fix)) for finding in found
+        (finding.what, finding.grade, finding.finding, output.placed(finding.fix))
+        for finding in found
     ]
     grades = [finding.grade for finding in found]
     bad, warnings = grades.count(Grade.BAD), grades.count(Grade.WARNING)
@@ -82,7 +72,7 @@ def _findings(
     from oncewire.entry.doctor.ping import ping as ping_all
 
     with output.progress("looking", 2, quiet=quiet) as advance:
-        found = list(checkup.look_here(settings, now()))
+        found = list(checkup.look_here(settings, output.now()))
         kept, _ = checkup.check_agreements(settings)
         advance(1)
         if runs:
@@ -144,7 +134,7 @@ def _handler(settings: Settings) -> tuple[bool, list[Finding]]:
     from oncewire.entry.cli.operator import running
     from oncewire.entry.doctor.checkup import Finding, Grade, refused_store
 
-    status, place = asyncio.run(running(settings)), at_party(settings)
+    status, place = asyncio.run(running(settings)), output.at_party(settings)
     if status is None:
         refused = refused_store(settings)
         if refused is not None:
@@ -175,9 +165,9 @@ def _handler(settings: Settings) -> tuple[bool, list[Finding]]:
 
 @output.answers
 def ping(
+    settings: Party,
     partner: Partner,
     timeout: Timeout = 10.0,
-    config: Config = None,
 ) -> Report:
     """Ask a partner's handler whether it is there and knows us. Sends nothing that counts.
 
@@ -193,7 +183,6 @@ def ping(
     from oncewire.entry.messages.submitting import find_kept
     from oncewire.entry.party.agreements import load_readable
 
-    settings = loaded(config).settings
     kept = [find_kept(load_readable(settings), partner)]
     echo = asyncio.run(ping_all(settings, kept, timeout))[0]
     others = asyncio.run(probe_ways(settings, kept, timeout))
@@ -206,12 +195,7 @@ def ping(
     skew = None if echo.skew is None else echo.skew // 1000
     return Report(
         {
-            "partner": echo.partner,
-            "cpa_id": echo.cpa_id,
-            "address": echo.address,
-            "reached": echo.reached,
-            "finding": echo.finding,
-            "milliseconds": echo.milliseconds,
+            **output.facts_of(echo, "partner cpa_id address reached finding milliseconds"),
             "clock_difference_ms": skew,
             "other_ways": {way.address: way.finding for way in others},
             "inboxes": {
@@ -244,26 +228,27 @@ def backup(
 
     from oncewire.entry.running.backup import check_backup, take_backup
 
-    found = check_backup(folder) if check else take_backup(loaded(config).settings, folder, now())
+    found = (
+        check_backup(folder)
+        if check
+        else take_backup(output.loaded(config).settings, folder, output.now())
+    )
     return Report(
         {
             "folder": str(found.folder),
-            "kept": found.kept,
-            "journal_rows": found.journal,
-            "files": found.files,
-            "bytes": found.size,
+            **output.facts_of(found, "kept journal_rows=journal files bytes=size"),
         },
-        summary=f"{here(found.folder)} is whole: "
+        summary=f"{output.here(found.folder)} is whole: "
         f"{number_of(found.kept, 'message', 'is')} kept in it.",
     )
 
 
 @output.answers
 def upgrade(
+    settings: Party,
     check: Annotated[
         bool, typer.Option("--check", help="Change nothing; say what a start would change.")
     ] = False,
-    config: Config = None,
 ) -> Report:
     """Bring the party's store to this version of Oncewire. A handler does so when it starts.
 
@@ -275,7 +260,6 @@ def upgrade(
     from oncewire.entry.doctor.checkup import refused_store
     from oncewire.entry.running.assemble import open_store, store_place, store_versions
 
-    settings = loaded(config).settings
     refused = refused_store(settings)
     if refused is not None:
         raise refused
@@ -302,10 +286,10 @@ def upgrade(
 
 @output.answers
 def copied(
+    settings: Party,
     to: Annotated[
         str, typer.Argument(help="postgresql://... of an empty database, or a new file.")
     ],
-    config: Config = None,
 ) -> Report:
     """Copy the party's store to PostgreSQL, or back into a file; its handler must not run.
 
@@ -317,7 +301,6 @@ def copied(
 
     from oncewire.entry.running.backup import copy_store, is_server
 
-    settings = loaded(config).settings
     found = copy_store(settings, to)
     rows = [(table, tally.rows, tally.digest) for table, tally in found.items() if tally.rows]
     said = "store.url" if is_server(to) else "store.path, and remove store.url,"

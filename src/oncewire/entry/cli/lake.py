@@ -1,8 +1,18 @@
-"""Lakes as commands name them, and the commands of `oncewire pipeline` that need no Spark."""
+"""Lakes and Spark as commands name them, and the commands of `oncewire pipeline` that need no
+Spark.
+
+PySpark is an extra, and it wants a Java that is new enough.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
@@ -11,14 +21,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import OK, WRONG, Config, Listing, Report, loaded
+from oncewire.entry.cli.output import Listing, Party, Report
 from oncewire.entry.files import number_of, read_bytes
 from oncewire.entry.party.settings import FILE
-from oncewire.errors import NotAllowed, NotHere
+from oncewire.errors import InvalidValue, NotAllowed, NotHere
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from oncewire.pipeline.lake.lake import Lake
     from oncewire.pipeline.lake.proof import Difference
+    from oncewire.pipeline.sources.ingest import Progress
 
 LakePath = Annotated[Path, typer.Option("--lake", help="Folder of the tables.")]
 BOOK = "A party's folder, its store, an export, or another lake; may be repeated."
@@ -33,7 +46,7 @@ def book_at(path: Path) -> Path | str:
     path = input_at(path)
     if path.name != FILE and not (path / FILE).is_file():
         return there(path, "store, export or lake")
-    settings = loaded(path).settings
+    settings = output.loaded(path).settings
     return settings.store.url or there(settings.path(settings.store.path), "store, export or lake")
 
 
@@ -110,7 +123,7 @@ def prove(
         listings=(listing_of_differences("differences", differences),),
         summary=f"{number_of(len(differences), 'difference')} in {number_of(count, 'row')}"
         + ("; the signature is of another version, or by another key" if signed is False else ""),
-        exit_code=WRONG if differences or signed is False else OK,
+        exit_code=output.WRONG if differences or signed is False else output.OK,
     )
 
 
@@ -122,11 +135,11 @@ def listing_of_differences(name: str, found: Sequence[Difference]) -> Listing:
 
 @output.answers
 def trim(
+    settings: Party,
     lake: LakePath,
     keep: Annotated[
         str, typer.Option(help="Keep rows since: a time, a day, or how long ago, such as 365d.")
     ],
-    config: Config = None,
 ) -> Report:
     """Remove from the party's journal what the lake has and nobody needs here any more.
 
@@ -137,15 +150,11 @@ def trim(
     """
 
     place = need_lake(lake)
-    import asyncio
-
+    from oncewire.entry.cli.operator import ask
     from oncewire.entry.control.verbs import user_name
-    from oncewire.entry.logs import only_errors
-    from oncewire.entry.running.open_party import reach
     from oncewire.pipeline.lake.proof import check_book, check_lake
     from oncewire.pipeline.sources.journal_source import open_books
 
-    settings = loaded(config).settings
     version = place.current()
     (book,) = open_books(book_at(settings.folder))
     taken = version.nodes.get(book.node)
@@ -163,13 +172,7 @@ def trim(
             remedy="`oncewire pipeline prove` with --store names each of them",
         )
     through = taken.seq
-
-    async def remove() -> int:
-        async with reach(settings) as verbs:
-            return await verbs.trim_journal(keep, through, user_name())
-
-    with only_errors():
-        removed = asyncio.run(remove())
+    removed, _ = ask(settings, lambda verbs: verbs.trim_journal(keep, through, user_name()))
     return Report(
         facts={"node": book.node, "rows": removed},
         summary=f"{number_of(removed, 'row')} of {book.node} removed",
@@ -177,14 +180,14 @@ def trim(
 
 
 @output.answers
-def sign(lake: LakePath, config: Config = None) -> Report:
+def sign(settings: Party, lake: LakePath) -> Report:
     """Sign the lake's current version with the party's key, so that others can rely on it."""
 
     place = need_lake(lake)
     from oncewire.entry.running.assemble import keys_of
     from oncewire.pipeline.lake.proof import sign_version
 
-    keys = keys_of(loaded(config).settings)
+    keys = keys_of(settings)
     if keys is None:
         raise NotHere("the party has no key to sign with", remedy="`oncewire init` makes one")
     version = place.current()
@@ -235,3 +238,107 @@ def report(
         facts={"page": str(out), "version": facts.version.number, "csv": str(csv or "")},
         summary=pages.sentence(facts),
     )
+
+
+# Whether Spark can run here, and a session of it.
+
+Master = Annotated[
+    str, typer.Option(help="Spark's master, or a server: sc://HOST; otherwise `local[2]`.")
+]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", help="A Spark setting, key=value; may be repeated.")
+]
+
+JAVA_WANTED = 17
+_REMEDY = f"install a Java {JAVA_WANTED}+ runtime, or set JAVA_HOME to one"
+
+
+def spark_lacks(
+    environ: Mapping[str, str] | None = None, *, remote: bool = False
+) -> NotAllowed | None:
+    """What keeps Spark from running on this machine, with the remedy; None if nothing does.
+
+    `remote`: it runs somewhere else, and is reached by Spark Connect."""
+    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
+        return NotAllowed("Spark is not installed", remedy="pip install 'oncewire[spark]'")
+    if remote:
+        return None
+    said = os.environ if environ is None else environ
+    if "PYSPARK_GATEWAY_PORT" in said:
+        return None  # `spark-submit` started this process: its Java runs already.
+    java = find_java(said)
+    if java is None:
+        return NotAllowed("Spark needs Java, and there is none here", remedy=_REMEDY)
+    found = java_version(java)
+    if found is None or found < JAVA_WANTED:
+        name = "a Java that does not start" if found is None else f"Java {found}"
+        return NotAllowed(f"Spark needs Java {JAVA_WANTED}+, and {java} is {name}", remedy=_REMEDY)
+    return None
+
+
+def find_java(environ: Mapping[str, str]) -> Path | None:
+    """The Java that Spark would start: that of JAVA_HOME, else the one on the PATH."""
+    home = environ.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        return java if os.access(java, os.X_OK) else None
+    named = shutil.which("java", path=environ.get("PATH"))
+    return Path(named) if named is not None else None
+
+
+def java_version(java: Path) -> int | None:
+    """Its major number; Java 8 and older call themselves 1.x, which is too old either way."""
+    try:
+        said = subprocess.run(  # noqa: S603 - the program that Spark itself will run
+            [java, "-version"], capture_output=True, text=True, check=False, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    number = re.search(r'version "(\d+)', said.stderr + said.stdout)
+    return int(number.group(1)) if number else None
+
+
+@contextmanager
+def session(
+    master: str, settings: Mapping[str, str], *, json: bool
+) -> Iterator[tuple[SparkSession, Progress]]:
+    """A Spark session with a progress line, and Spark's errors in our words."""
+    lacking = spark_lacks(remote=master.startswith("sc://"))
+    if lacking is not None:
+        raise lacking
+    from oncewire.pipeline.session import is_running, open_session, spoken
+
+    said = (
+        "using the Spark that runs" if is_running() else "starting Spark, which takes some seconds"
+    )
+    with output.stages(said, quiet=json) as tell, spoken():
+        spark = open_session(master=master or None, config=settings)
+        yield spark, tell
+
+
+Spark = Annotated[
+    "Callable[[], AbstractContextManager[tuple[SparkSession, Progress]]]",
+    output.Given(
+        (output.parameter("master", Master, ""), output.parameter("conf", Conf, None)),
+        lambda *, master, conf, json: lambda: session(master, settings_of(conf), json=json),
+    ),
+]
+"""Opens the session that --master and --conf ask for, with its line of progress."""
+
+
+def settings_of(conf: list[str] | None) -> dict[str, str]:
+    """The values of --conf."""
+    found = {}
+    for setting in conf or []:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise InvalidValue(f"--conf {setting!r} has no value", remedy="write it as key=value")
+        found[key] = value
+    return found
+
+
+def by_spark(jobs: int | None, tasks: int | None) -> str:
+    """How many jobs and tasks of Spark did it; a server of Spark Connect does not tell."""
+    if jobs is None or tasks is None:
+        return "by Spark"
+    return f"by {number_of(jobs, 'job')} and {number_of(tasks, 'task')} of Spark"

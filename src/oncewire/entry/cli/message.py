@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import Json, Listing, Report, here, now, typed
+from oncewire.entry.cli.output import Json, Listing, Report
 from oncewire.errors import EbxmlError, InvalidValue, OncewireError
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ def _signature_state(data: bytes, certificates: list[Path]) -> str | None:
         return None
     try:
         trust = Trust(pinned=tuple(pinned))
-        signature.verify_signature(received.envelope, signature_parts(received), trust, now())
+        signature.verify_signature(
+            received.envelope, signature_parts(received), trust, output.now()
+        )
     except EbxmlError as error:
         return f"bad: {error.problem}"
     return "good"
@@ -204,27 +206,29 @@ def _built(
     from oncewire.entry.messages import submitting
     from oncewire.entry.party.keys import describe_keys
     from oncewire.handler.world import RealWorld
+    from oncewire.wire import codec
 
     if (certificate is None) != (key is None):
         raise InvalidValue("a signature needs both", remedy="give --certificate and --key")
     world = RealWorld()
-    wanted = submitting.wanted_of(
+    message, form = submitting.message_of(
         words, _agreement(agreement), now=world.now(), unique=world.new_id()
     )
     keys = describe_keys(certificate, key) if certificate and key else None
-    parcel = submitting.parcel_of(wanted, keys)
+    signer = submitting.signer_of(keys) if keys is not None else None
+    parcel = codec.write(message, form, signer=signer)
     write_new(to, submitting.as_file(parcel, bare=bare))
     return Report(
         {
             "file": str(to),
-            "message_id": wanted.message_id,
-            "conversation_id": wanted.conversation_id,
+            "message_id": message.header.message_id,
+            "conversation_id": message.header.conversation_id,
             "content_type": parcel.content_type,
             "size": len(parcel.body),
             "signed": keys is not None,
         },
-        summary=f"Written to {here(to)}.",
-        hints=(f"oncewire message decode {typed(to)}",),
+        summary=f"Written to {output.here(to)}.",
+        hints=(f"oncewire message decode {output.typed(to)}",),
     )
 
 
@@ -292,7 +296,7 @@ def _compared(
         request = open_capture(exchange.request())
         content = exchange.answer() if exchange.answer is not None else b""
         answer = open_capture(content) if content.strip() else None
-        found: Comparison = compare(request, answer, form, now=now())
+        found: Comparison = compare(request, answer, form, now=output.now())
     except OncewireError as error:
         return ("", "", "", error.problem), []
     row = (found.message_id, _kind_of(found.theirs), _kind_of(found.ours), found.ours.problem)

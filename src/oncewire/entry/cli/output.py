@@ -19,22 +19,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TextIO, TypeVar
 
 import typer
 
 from oncewire import errors
-from oncewire.errors import InvalidValue, NotHere, UnknownMessage
-from oncewire.message.ids import check_text
+from oncewire.message.instant import moment
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import ProgressColumn
 
     from oncewire.entry.party.settings import Loaded, Settings
     from oncewire.message.instant import Instant
-    from oncewire.store.contract import Reader
 
 
 # Which party a command is about: the options that find its settings, and the clock.
@@ -54,8 +54,8 @@ Set = Annotated[
     typer.Option("--set", help="A setting for this run only, as name=value.", show_default=False),
 ]
 
-
 P = ParamSpec("P")
+R = TypeVar("R")
 
 _GIVEN: ContextVar[Path | None] = ContextVar("given", default=None)
 """What the command that runs was told with `-c`."""
@@ -212,6 +212,36 @@ class Listing:
     # What to say instead of an empty table.
     empty: str = ""
 
+    @classmethod
+    def of(
+        cls, name: str, columns: str, items: Iterable[Any], *, title: str = "", empty: str = ""
+    ) -> Listing:
+        """A row for each item. `columns` are the names of its attributes, with blanks between
+        them; `column=attribute` where they differ, and `column=attribute@` where it is an
+        instant."""
+        told = _columns(columns)
+        rows = [
+            [moment(read(item)) if is_instant else read(item) for _, read, is_instant in told]
+            for item in items
+        ]
+        return cls(name, [column for column, *_ in told], rows, title, empty)
+
+
+def facts_of(item: object, names: str) -> dict[str, Any]:
+    """Attributes of an item by their names, which are written as the columns of a listing."""
+    return {
+        name: moment(read(item)) if is_instant else read(item)
+        for name, read, is_instant in _columns(names)
+    }
+
+
+def _columns(words: str) -> list[tuple[str, Callable[[Any], Any], bool]]:
+    """Each name, what reads it of an item, and whether that is an instant."""
+    return [
+        (name or place, attrgetter(place.rstrip("@")), place.endswith("@"))
+        for name, _, place in (word.rpartition("=") for word in words.split())
+    ]
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -269,6 +299,30 @@ def plain(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Marks a parameter of a command that is made of options, which `answers` adds for it."""
+
+    options: tuple[inspect.Parameter, ...]
+    # Makes it of the values of the options; `json`: whether programs are to read the answer.
+    make: Callable[..., Any]
+
+
+def parameter(
+    name: str, annotation: Any, default: Any = inspect.Parameter.empty
+) -> inspect.Parameter:
+    """A parameter of a command, as Typer reads it."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, annotation=annotation, default=default)
+
+
+Party = Annotated[
+    "Settings",
+    Given((parameter("config", Config, None),), lambda *, config, json: loaded(config).settings),  # noqa: ARG005
+]
+"""The settings of the party that a command is about, which --config names."""
+
+
 # --- answering ---------------------------------------------------------------------------------
 
 
@@ -293,33 +347,68 @@ def answer(work: Callable[[], Report], *, json: bool = False, csv: bool = False)
 def answers(command: Callable[P, Report]) -> Callable[P, None]:
     """Decorate a command that makes a report: show it, and end with its exit code.
 
-    A command that does not take `json` itself gets that option here.
+    A command that does not take `json` itself gets that option here, as it gets those of which a
+    parameter that is `Given` is made.
     """
     return _answering(command, {"json": Json})
 
 
 def lists(command: Callable[P, Report]) -> Callable[P, None]:
-    """The same for one whose answer is a list: it can be had as CSV, too."""
+    """Like `answers`, for a command whose answer is a list: it can be had as CSV, too."""
     return _answering(command, {"json": Json, "csv": Csv})
 
 
 def _answering(command: Callable[P, Report], forms: dict[str, Any]) -> Callable[P, None]:
     signature = inspect.signature(command, eval_str=True)
+    made: dict[str, Given] = {}
+    parameters = []
+    for each in signature.parameters.values():
+        for mark in getattr(each.annotation, "__metadata__", ()):
+            if isinstance(mark, Given):
+                made[each.name] = mark
+        if each.name not in made:
+            parameters.append(each)
+    # The forms of the answer come last.
+    end = len(parameters) - ("json" in signature.parameters)
+    parameters[end:end] = [option for mark in made.values() for option in mark.options]
     added = {name: kind for name, kind in forms.items() if name not in signature.parameters}
+    parameters += [parameter(name, kind, False) for name, kind in added.items()]
 
     @functools.wraps(command)
     def run(*args: P.args, **options: P.kwargs) -> None:
-        chosen = {name: bool(options.get(name)) for name in forms}
+        given: dict[str, Any] = dict(options)
+        chosen = {name: bool(given.get(name)) for name in forms}
         for name in added:
-            options.pop(name, None)
-        answer(lambda: command(*args, **options), **chosen)
+            given.pop(name, None)
 
-    if added:
-        option = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False)
-        more = [option.replace(name=name, annotation=kind) for name, kind in added.items()]
-        parameters = [*signature.parameters.values(), *more]
-        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {**command.__annotations__, **added}
+        def work() -> Report:
+            for name, mark in made.items():
+                values = {each.name: given.pop(each.name, each.default) for each in mark.options}
+                given[name] = mark.make(**values, json=chosen["json"])
+            return command(*args, **given)
+
+        answer(work, **chosen)
+
+    return with_parameters(run, parameters)
+
+
+def unless_named(command: Callable[..., None]) -> Callable[..., None]:
+    """The command of a group, for where none of the group's commands is named after it."""
+
+    def run(context: typer.Context, **options: Any) -> None:
+        if context.invoked_subcommand is None:
+            command(**options)
+
+    run.__doc__ = command.__doc__
+    parameters = inspect.signature(command).parameters.values()
+    return with_parameters(run, [parameter("context", typer.Context), *parameters])
+
+
+def with_parameters(run: Callable[P, R], parameters: Iterable[inspect.Parameter]) -> Callable[P, R]:
+    """A function that Typer takes to have these parameters."""
+    listed = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    run.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in listed}
     return run
 
 
@@ -399,13 +488,10 @@ def console(stream: TextIO | None = None) -> Console:
     from rich.console import Console
 
     target = stream or sys.stdout
-    width = None if target.isatty() else _wide(os.environ.get("COLUMNS"))
-    return Console(file=target, width=width, highlight=False, soft_wrap=False, emoji=False)
-
-
-def _wide(columns: str | None) -> int:
     # A pipe has no width: its reader wants whole lines, not wrapped ones.
-    return int(columns) if columns and columns.isdigit() else 200
+    columns = os.environ.get("COLUMNS")
+    width = None if target.isatty() else (int(columns) if columns and columns.isdigit() else 200)
+    return Console(file=target, width=width, highlight=False, soft_wrap=False, emoji=False)
 
 
 def _show_tables(report: Report) -> None:
@@ -471,7 +557,14 @@ def _show_listing(out: Console, listing: Listing) -> None:
     ]
     if sum(longest) + 3 * len(longest) > out.width:
         # Words would break inside their cells.
-        _show_one_by_one(out, listing)
+        # A line for each value: for terminals that a table does not fit into.
+        wide = max(map(len, listing.columns))
+        for row in listing.rows:
+            for column, value in zip(listing.columns, row, strict=True):
+                shown = column.replace("_", " ").ljust(wide)
+                # The terminal breaks it where it must, and copies it as one line.
+                out.print(f"{shown}  {_cell(value)}", soft_wrap=True, markup=False)
+            out.print()
         return
     table = Table(
         box=SIMPLE_HEAD, title=_shown(listing.title) or None, title_justify="left", pad_edge=False
@@ -494,17 +587,6 @@ def _widths(out: Console, listing: Listing, longest: list[int]) -> list[int]:
         widths[place] += more
         left -= more
     return widths
-
-
-def _show_one_by_one(out: Console, listing: Listing) -> None:
-    """A line for each value: for terminals that a table does not fit into."""
-    wide = max(map(len, listing.columns))
-    for row in listing.rows:
-        for column, value in zip(listing.columns, row, strict=True):
-            shown = column.replace("_", " ").ljust(wide)
-            # The terminal breaks it where it must, and copies it as one line.
-            out.print(f"{shown}  {_cell(value)}", soft_wrap=True, markup=False)
-        out.print()
 
 
 def _cell(value: Any) -> Any:
@@ -557,27 +639,29 @@ SHOWN_ABOVE = 32 * 1024 * 1024
 """Bytes that take long enough to be told of."""
 
 
+def _silent(_done: int, **_more: Any) -> None:
+    """Tells nobody how far it is."""
+
+
+@contextmanager
+def _bar(what: str, total: int | None, *columns: ProgressColumn, **looks: Any) -> Iterator[Advance]:
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    first = (TextColumn("{task.description}"), BarColumn())
+    with Progress(*first, *columns, console=console(sys.stderr), **looks) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done, **more: bar.update(task, advance=done, **more)
+
+
 @contextmanager
 def progress(what: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Advance]:
     """A progress bar on stderr while something takes time; silent where there is no terminal."""
     if quiet or not sys.stderr.isatty():
-        yield lambda _done, **_more: None
+        yield _silent
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console(sys.stderr)) as bar:
-        task = bar.add_task(what, total=total)
-
-        def advance(done: int, **more: Any) -> None:
-            bar.update(task, advance=done, **more)
-
+    with _bar(what, total, MofNCompleteColumn(), TimeElapsedColumn()) as advance:
         yield advance
 
 
@@ -592,8 +676,7 @@ def stages(what: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]
     begun = time.monotonic()
 
     def tell(step: str) -> None:
-        sys.stderr.write(f"[{time.monotonic() - begun:6.1f} s] {step}\n")
-        sys.stderr.flush()
+        print(f"[{time.monotonic() - begun:6.1f} s] {step}", file=sys.stderr, flush=True)
 
     tell(what)
     yield tell
@@ -602,47 +685,28 @@ def stages(what: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]
 
 @contextmanager
 def bytes_progress(what: str, total: int, *, quiet: bool = False) -> Iterator[Advance]:
-    """The same for bytes that are carried; where no terminal is there, a line now and then, and
-    for what is small nothing at all."""
+    """How far bytes are carried: a bar or, where no terminal is there, a line for each tenth; for
+    what is small nothing at all."""
     if quiet or total < SHOWN_ABOVE:
-        yield lambda _done, **_more: None
+        yield _silent
         return
-    if not sys.stderr.isatty():
-        yield _Lines(what, total)
+    if sys.stderr.isatty():
+        from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
+
+        columns = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        with _bar(what, total, *columns, transient=True) as advance:
+            yield advance
         return
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    carried = told = 0
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    more = (TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, *more, console=console(sys.stderr), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done, **_more: bar.update(task, advance=done)
+    def line(done: int, **_more: Any) -> None:
+        nonlocal carried, told
+        carried += done
+        if (tenth := min(10, 10 * carried // total)) > told:
+            told = tenth
+            print(f"{what}: {carried:,} of {total:,} bytes", file=sys.stderr, flush=True)
 
-
-class _Lines:
-    """A line on stderr for each tenth of what is carried."""
-
-    def __init__(self, what: str, total: int) -> None:
-        self._what, self._total = what, total
-        self._done = self._told = 0
-
-    def __call__(self, done: int, **_more: Any) -> None:
-        self._done += done
-        tenth = min(10, 10 * self._done // self._total)
-        if tenth > self._told:
-            self._told = tenth
-            print(
-                f"{self._what}: {self._done:,} of {self._total:,} bytes",
-                file=sys.stderr,
-                flush=True,
-            )
+    yield line
 
 
 Advance = Callable[..., None]
@@ -663,11 +727,7 @@ def here(path: Path) -> str:
     return relative if relative != "." else str(path)
 
 
-# What listings of messages share: times, partners' names, and finding a message by its id.
-
-
-LOOKED_AT = 20_000
-"""How many of the newest messages are searched for a part of an id."""
+# Which party a command of a hint is about, and whether it has a store.
 
 
 def at_party(settings: Settings) -> str:
@@ -681,74 +741,3 @@ def has_store(settings: Settings) -> bool:
     from oncewire.entry.running.assemble import read_record
 
     return read_record(settings) is not None or settings.path(settings.store.path).is_file()
-
-
-def find_channel(reader: Reader, wanted: str) -> str:
-    """The channel that is meant: itself, or the only one that contains the text."""
-    sending, receiving = reader.channels()
-    # A damaged channel, and the handler's own, are named by their incidents.
-    named = [incident.channel for incident in reader.incidents() if incident.channel is not None]
-    keys = list(
-        dict.fromkeys(
-            [channel.key for channel in sending] + [channel.key for channel in receiving] + named
-        )
-    )
-    if wanted in keys:
-        return wanted
-    found = [key for key in keys if wanted in key]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise InvalidValue(
-            f"{len(found)} channels have {wanted!r} in their name",
-            remedy="give more of it: " + ", ".join(found[:5]),
-        )
-    raise NotHere(
-        f"there is no channel {wanted}",
-        remedy="`oncewire status` lists them; an agreement without order has none",
-    )
-
-
-def find_id(reader: Reader, wanted: str) -> str:
-    """The MessageId that is meant: itself, or the only recent one that contains the text."""
-    check_text(wanted, "message_id")
-    if reader.journal_of(wanted):
-        return wanted
-    received = reader.incoming_list(limit=LOOKED_AT)
-    parts = [stored.facts for stored in received if stored.facts.split_id == wanted]
-    if parts:
-        # How many there will be is not known of every kind of part.
-        there = f"{len(parts)} of {parts[0].split_total or 'its'} parts are"
-        raise UnknownMessage(
-            f"document {wanted} is not whole here: {there}",
-            remedy="`oncewire inbox --parts` lists them; its sender's handler sends the others",
-        )
-    # What was refused is in the journal alone.
-    found = (
-        dict.fromkeys(reader.refused_ids(wanted, LOOKED_AT), False)
-        | {
-            stored.outgoing.message_id: stored.facts.split_number is not None
-            for stored in reader.outgoing_list(limit=LOOKED_AT)
-            if wanted in stored.outgoing.message_id
-        }
-        | {
-            stored.incoming.message_id: stored.facts.split_number is not None
-            for stored in received
-            if wanted in stored.incoming.message_id
-        }
-    )
-    # The id of a document is in those of its parts, and then it is meant, not they.
-    ids = [name for name, is_part in found.items() if not is_part] or list(found)
-    if len(ids) == 1:
-        return ids[0]
-    if ids:
-        some = ", ".join(ids[:5])
-        raise InvalidValue(
-            f"{len(ids)} messages have {wanted!r} in their id",
-            remedy=f"give more of it: {some}{', ...' if len(ids) > 5 else ''}",
-        )
-    raise UnknownMessage(
-        f"there is no message {wanted}",
-        remedy="`oncewire outbox` and `oncewire inbox` list them, with `--parts` parts too; one "
-        f"that is not among the newest {LOOKED_AT:,} is found by its whole id",
-    )

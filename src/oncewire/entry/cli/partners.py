@@ -9,26 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.completion import Partner
-from oncewire.entry.cli.output import (
-    Config,
-    Json,
-    Listing,
-    Replace,
-    Report,
-    at_party,
-    here,
-    loaded,
-    now,
-    typed,
-)
+from oncewire.entry.cli.finding import Partner
+from oncewire.entry.cli.output import Json, Listing, Party, Report
 from oncewire.errors import InvalidValue, OncewireError
 
 if TYPE_CHECKING:
     from oncewire.entry.party.folder import Card
     from oncewire.entry.party.partners import PartnerOptions
     from oncewire.entry.party.settings import Settings
-    from oncewire.handler.runtime.trying import Tried
 
 
 # What an agreement with a partner should say, written at once or proposed in an invitation.
@@ -95,7 +83,7 @@ def init(
     made = make_party(
         folder,
         name or folder.resolve().name,
-        now=now(),
+        now=output.now(),
         party_id=party_id or None,
         party_type=party_type or None,
         host=host,
@@ -106,11 +94,10 @@ def init(
         key_kind=KeyKind.RSA if rsa else KeyKind.EC,
         transports=transports,
     )
-    place = here(made.folder)
+    place = output.here(made.folder)
     return Report(
         {
-            "party": made.name,
-            "party_id": made.party_id,
+            **output.facts_of(made, "party=name party_id"),
             "folder": str(made.folder.resolve()),
             "url": made.settings.endpoint_url,
             "certificate": str(made.keys.certificate),
@@ -120,8 +107,8 @@ def init(
         hints=(
             *_to_finish(made.folder, transports),
             *unreachable_hint(made.settings),
-            f"oncewire partner add OTHER_FOLDER_OR_CARD -c {typed(made.folder)}",
-            f"oncewire partner card -c {typed(made.folder)}",
+            f"oncewire partner add OTHER_FOLDER_OR_CARD -c {output.typed(made.folder)}",
+            f"oncewire partner card -c {output.typed(made.folder)}",
         ),
     )
 
@@ -130,7 +117,7 @@ def unreachable_hint(settings: Settings) -> tuple[str, ...]:
     """What to do about an address that only this machine can reach, though others may send."""
     if not settings.is_told_wrongly:
         return ()
-    file = typed(settings.folder / "oncewire.toml")
+    file = output.typed(settings.folder / "oncewire.toml")
     wrong = f"a partner elsewhere cannot reach {settings.endpoint_url}"
     return (f"{wrong}: set http.public_url in {file} to the address that it can",)
 
@@ -141,18 +128,18 @@ def _to_finish(folder: Path, transports: tuple[str, ...]) -> tuple[str, ...]:
         return ()
     sections = " and ".join(f"[{name}]" for name in transports)
     return (
-        f"say in {typed(folder / 'oncewire.toml')} which server is meant: {sections}",
-        f"oncewire doctor -c {typed(folder)}",
+        f"say in {output.typed(folder / 'oncewire.toml')} which server is meant: {sections}",
+        f"oncewire doctor -c {output.typed(folder)}",
     )
 
 
 @output.answers
 def card(
+    settings: Party,
     to: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Write it to this file instead of showing it."),
     ] = None,
-    config: Config = None,
     json: Json = False,
 ) -> Report:
     """Show our card: who we are, where we listen, which certificate we use. Nothing secret.
@@ -163,21 +150,15 @@ def card(
     from oncewire.entry.files import write_new
     from oncewire.entry.party.folder import card_of
 
-    settings = loaded(config).settings
     own = card_of(settings)
-    facts = {
-        "party": own.name,
-        "party_id": own.party_id,
-        "url": own.url,
-        "addresses": dict(own.addresses),
-        "fingerprint": own.fingerprint,
-    }
+    facts = output.facts_of(own, "party=name party_id url addresses fingerprint")
+    facts["addresses"] = dict(own.addresses)
     if to is None:
         return Report(facts if json else {}, text=own.to_toml())
     write_new(to, own.to_toml())
     return Report(
         {**facts, "file": str(to)},
-        summary=f"The card of {own.name} is in {here(to)}.",
+        summary=f"The card of {own.name} is in {output.here(to)}.",
         hints=(
             *unreachable_hint(settings),
             f"on the partner's machine: oncewire partner add {quote(to.name)}",
@@ -187,6 +168,7 @@ def card(
 
 @output.answers
 def add(
+    settings: Party,
     who: Annotated[
         Path, typer.Argument(help="The partner's card, or its folder if it is on this machine.")
     ],
@@ -208,8 +190,7 @@ def add(
     both: Annotated[
         bool, typer.Option("--both", help="Write the other folder's agreement too.")
     ] = False,
-    replace: Replace = False,
-    config: Config = None,
+    replace: output.Replace = False,
 ) -> Report:
     """Add a partner: keep its certificate and write an agreement with it.
 
@@ -223,7 +204,6 @@ def add(
     from oncewire.entry.party.partners import PartnerOptions, add_partner, check_card
     from oncewire.entry.party.settings import load
 
-    settings = loaded(config).settings
     if both and not who.is_dir():
         raise InvalidValue(
             "--both needs the partner's folder, and this is a card",
@@ -236,7 +216,7 @@ def add(
         role, partner_role,
     )  # fmt: skip
     card = read_card(who)
-    check_card(settings, card, now())
+    check_card(settings, card, output.now())
     anew = (settings.path(settings.agreements.folder) / f"{card.name}.toml").exists()
     added = [add_partner(settings, card, options, replace=replace)]
     taken_over(settings)
@@ -245,7 +225,7 @@ def add(
         added.append(add_partner(theirs, card_of(settings), options.mirrored, replace=replace))
         taken_over(theirs)
     first = added[0]
-    hints = [f"oncewire agreement check {typed(first.agreement)}"]
+    hints = [f"oncewire agreement check {output.typed(first.agreement)}"]
     if not both:
         flags = f" --profile {options.profile}" if options.profile != "ebms2" else ""
         flags += " --insecure" if options.insecure else ""
@@ -262,17 +242,11 @@ def add(
             f"the partner runs: oncewire partner add OUR_CARD{flags}",
         )
         hints[:0] = told
-    rows = [
-        (
-            each_added.partner,
-            each_added.cpa_id,
-            each_added.profile,
-            here(each_added.agreement),
-            each_added.fingerprint,
-        )
-        for each_added in added
-    ]
     columns = ("partner", "cpa_id", "profile", "agreement", "fingerprint")
+    rows = [
+        (each.partner, each.cpa_id, each.profile, output.here(each.agreement), each.fingerprint)
+        for each in added
+    ]
     left = "" if both else " What is exchanged may be refused until its file says the same."
     written = f"The agreement with {first.partner} was written anew.{left}"
     summary = written if anew else f"{first.partner} is a partner now."
@@ -293,7 +267,7 @@ def _rolled_over(settings: Settings, card: Card) -> Report:
         roll_over,
     )
 
-    file = roll_over(settings, card, now())
+    file = roll_over(settings, card, output.now())
     taken_over(settings)
     known = read_certificates(read_text(file, "partner's certificate"))
     believed = set(known).difference(revoked_of(settings, card.name))
@@ -306,7 +280,7 @@ def _rolled_over(settings: Settings, card: Card) -> Report:
     if card.url not in (
         endpoint.address for endpoint in known_partner(settings, card.name).endpoints
     ):
-        agreement = here(partner_file(settings, card.name))
+        agreement = output.here(partner_file(settings, card.name))
         hints.append(f"its card names another address, {card.url}: write it into {agreement}")
     return Report(
         {"partner": card.name, "certificate": str(file), "fingerprint": card.fingerprint},
@@ -331,11 +305,11 @@ def taken_over(settings: Settings) -> None:
 
 @output.answers
 def revoke(
+    settings: Party,
     name: Annotated[str, typer.Argument(help="The partner, as `oncewire partner list` names it.")],
     all_but_newest: Annotated[
         bool, typer.Option("--all-but-newest", help="After a roll-over: the old ones only.")
     ] = False,
-    config: Config = None,
 ) -> Report:
     """Believe a partner's certificates no more, from this moment on.
 
@@ -346,10 +320,9 @@ def revoke(
 
     from oncewire.entry.party.partners import revoke as revoke_certificates
 
-    settings = loaded(config).settings
     count = revoke_certificates(settings, name, all_but_newest=all_but_newest)
     taken_over(settings)
-    hint = f"to take its new card: oncewire partner add CARD --roll-over{at_party(settings)}"
+    hint = f"to take its new card: oncewire partner add CARD --roll-over{output.at_party(settings)}"
     return Report(
         {"partner": name, "revoked": count},
         summary=f"{name}: {count} revoked.",
@@ -358,7 +331,9 @@ def revoke(
 
 
 @output.answers
-def listed(config: Config = None) -> Report:
+def listed(
+    settings: Party,
+) -> Report:
     """List the partners and the agreements with them."""
 
     from oncewire.entry.party.agreements import load_all
@@ -371,7 +346,7 @@ def listed(config: Config = None) -> Report:
             kept.agreement.profile,
             ", ".join(dict.fromkeys(e.address for e in kept.agreement.partner.endpoints)),
         )
-        for kept in load_all(loaded(config).settings)
+        for kept in load_all(settings)
     ]
     columns = ("partner", "party_id", "cpa_id", "profile", "address")
     empty = "No partners yet: `oncewire partner add CARD` adds one."
@@ -386,6 +361,7 @@ _WORDS = {True: "works", False: "does not work", None: "not tried"}
 
 @output.answers
 def invite(
+    settings: Party,
     to: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The file; otherwise NAME-NUMBER.invitation.toml"),
@@ -396,7 +372,6 @@ def invite(
     sign: Sign = False,
     ordered: Ordered = False,
     transport: Transports = None,
-    config: Config = None,
 ) -> Report:
     """Write an invitation: one file with our certificate and addresses, and what to agree.
 
@@ -411,7 +386,6 @@ def invite(
     from oncewire.entry.party.invitation import keep
     from oncewire.entry.party.partners import PartnerOptions
 
-    settings = loaded(config).settings
     options = PartnerOptions(
         profile, cpa_id, sign or not insecure, ordered, insecure, tuple(transport or ())
     )
@@ -421,13 +395,14 @@ def invite(
     keep(settings, made)
     return Report(
         {"file": str(file), "profile": profile, "fingerprint": made.card.fingerprint},
-        summary=f"The invitation of {made.card.name} is in {here(file)}.",
+        summary=f"The invitation of {made.card.name} is in {output.here(file)}.",
         hints=(*unreachable_hint(settings), _accept_there(file, made.options)),
     )
 
 
 @output.answers
 def accept(
+    settings: Party,
     file: Annotated[Path, typer.Argument(help="The partner's invitation, or its acceptance.")],
     to: Annotated[
         Path | None,
@@ -437,8 +412,7 @@ def accept(
         bool,
         typer.Option("--insecure", help="Also one without TLS or without signatures: for tests."),
     ] = False,
-    replace: Replace = False,
-    config: Config = None,
+    replace: output.Replace = False,
 ) -> Report:
     """Accept an invitation, or the acceptance of ours: keep the certificate, write the agreement.
 
@@ -451,9 +425,8 @@ def accept(
     from oncewire.entry.party.invitation import accept as accepted
     from oncewire.entry.party.invitation import read_invitation
 
-    settings = loaded(config).settings
     told = read_invitation(file)
-    proposed = accepted(settings, told, now(), insecure=insecure, replace_it=replace)
+    proposed = accepted(settings, told, output.now(), insecure=insecure, replace_it=replace)
     planned, answer = proposed.planned, proposed.answer
     added, hints = planned.added, [*by_telephone(told.card)]
     place = ""
@@ -464,7 +437,7 @@ def accept(
         place = str(reply)
         hints.append(_accept_there(reply, answer.options))
     else:
-        hints.append(f"oncewire partner test {quote(added.partner)}{at_party(settings)}")
+        hints.append(f"oncewire partner test {quote(added.partner)}{output.at_party(settings)}")
     try:
         planned.write()
     except OncewireError:
@@ -475,12 +448,8 @@ def accept(
     return Report(
         {
             "partner": added.partner,
-            "party_id": told.card.party_id,
-            "address": told.card.url,
-            "cpa_id": added.cpa_id,
-            "profile": added.profile,
-            "agreement": str(added.agreement),
-            "fingerprint": added.fingerprint,
+            **output.facts_of(told.card, "party_id address=url"),
+            **output.facts_of(added, "cpa_id profile agreement fingerprint"),
             "acceptance": place,
         },
         summary=f"{added.partner} is a partner now.",
@@ -496,9 +465,9 @@ def _accept_there(file: Path, options: PartnerOptions) -> str:
 
 @output.answers
 def try_out(
+    settings: Party,
     partner: Partner,
     timeout: Annotated[float, typer.Option(help="Wait no longer for each answer.")] = 30.0,
-    config: Config = None,
     json: Json = False,
 ) -> Report:
     """Try out what works with a partner, and say it in words. Nothing of it counts.
@@ -509,22 +478,15 @@ def try_out(
     handler is tried. Ends with status 1 if something does not work.
     """
 
-    import asyncio
-
+    from oncewire.entry.cli.operator import ask
     from oncewire.entry.messages.submitting import find_kept
     from oncewire.entry.party.agreements import load_readable
-    from oncewire.entry.running.open_party import reach_running
 
-    settings = loaded(config).settings
     kept = find_kept(load_readable(settings), partner)
-
-    async def tried() -> list[Tried]:
-        async with reach_running(settings) as verbs:
-            return await verbs.try_partner(kept.agreement.cpa_id, timeout)
-
+    cpa_id = kept.agreement.cpa_id
     said = f"trying out {kept.file.stem}: up to {timeout:g} s for each answer"
     with output.stages(said, quiet=json):
-        found = asyncio.run(tried())
+        found, _ = ask(settings, lambda verbs: verbs.try_partner(cpa_id, timeout), running=True)
     broken = [each for each in found if each.works is False]
     rows = [(each.what, _WORDS[each.works], each.finding) for each in found]
     summary = f"Everything that was tried works with {kept.file.stem}."
@@ -536,10 +498,10 @@ def try_out(
     if silent:
         summary = f"No Pong comes from {kept.file.stem}, so what it can do is not known."
         # That command says at once how far our words get.
-        place = f"{quote(kept.file.stem)}{at_party(settings)}"
+        place = f"{quote(kept.file.stem)}{output.at_party(settings)}"
         hints = (f"oncewire ping {place}", "ask the partner whether its handler runs")
     return Report(
-        {"partner": kept.file.stem, "cpa_id": kept.agreement.cpa_id},
+        {"partner": kept.file.stem, "cpa_id": cpa_id},
         (Listing("tried", ("what", "works", "finding"), rows),),
         summary=summary,
         hints=hints,
@@ -551,13 +513,14 @@ def try_out(
 
 
 @output.answers
-def show(config: Config = None) -> Report:
+def show(
+    settings: Party,
+) -> Report:
     """Show our certificate: its fingerprint, and how long it is valid."""
 
     from oncewire.entry.party.keys import describe_keys
     from oncewire.message.instant import format_instant
 
-    settings = loaded(config).settings
     pair = describe_keys(settings.path(settings.keys.certificate), settings.path(settings.keys.key))
     return Report(
         {
@@ -570,7 +533,9 @@ def show(config: Config = None) -> Report:
 
 
 @output.answers
-def make_next(config: Config = None) -> Report:
+def make_next(
+    settings: Party,
+) -> Report:
     """Make the key that will follow ours. Nothing changes yet but our card.
 
     The card then carries both certificates. Send it to every partner, who runs `oncewire
@@ -579,32 +544,32 @@ def make_next(config: Config = None) -> Report:
 
     from oncewire.entry.party.partners import make_next_keys
 
-    settings = loaded(config).settings
-    made = make_next_keys(settings, now())
+    made = make_next_keys(settings, output.now())
     return Report(
         {"certificate": str(made.certificate), "fingerprint": made.fingerprint},
         summary="The next key is made; partners do not know it yet.",
         hints=(
-            f"oncewire partner card -o CARD{at_party(settings)}",
+            f"oncewire partner card -o CARD{output.at_party(settings)}",
             "every partner runs: oncewire partner add CARD --roll-over",
-            f"then: oncewire keys switch{at_party(settings)}",
+            f"then: oncewire keys switch{output.at_party(settings)}",
         ),
     )
 
 
 @output.answers
-def switch(config: Config = None) -> Report:
+def switch(
+    settings: Party,
+) -> Report:
     """Use the next key from now on; a handler that runs takes it over at once."""
 
     from oncewire.entry.party.partners import switch_keys
 
-    settings = loaded(config).settings
     used = switch_keys(settings)
     taken_over(settings)
     drop = f"oncewire partner revoke {quote(settings.party.name)} --all-but-newest"
     return Report(
         {"certificate": str(used.certificate), "fingerprint": used.fingerprint},
-        summary=f"{here(used.certificate)} is our certificate now.",
+        summary=f"{output.here(used.certificate)} is our certificate now.",
         hints=(f"partners may drop the old one when what it signed is acknowledged: {drop}",),
     )
 

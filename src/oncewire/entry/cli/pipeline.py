@@ -17,21 +17,26 @@ import typer
 from oncewire.entry.cli import output
 from oncewire.entry.cli.lake import (
     BOOK,
+    Conf,
     LakePath,
+    Master,
+    Spark,
     Stores,
     archive_at,
     book_at,
+    by_spark,
     compact,
     lake_at,
     listing_of_differences,
     need_lake,
     prove,
     report,
+    session,
+    settings_of,
     sign,
     trim,
 )
-from oncewire.entry.cli.output import OK, WRONG, Config, Json, Listing, Report, loaded, now
-from oncewire.entry.cli.spark import Master, Settings, by_spark, session, settings_of
+from oncewire.entry.cli.output import Config, Json, Listing, Report
 from oncewire.entry.files import number_of, read_bytes
 from oncewire.errors import InvalidValue, NotAllowed, OncewireError
 from oncewire.message.instant import SECOND, parse_duration
@@ -49,22 +54,16 @@ SHOWN_MAX = 20
 """Rows of a table for people; `--json` has all of them."""
 
 
+_RUN = (
+    "version rows quarantined envelopes unreadable cut_off messages violations spark_jobs "
+    "spark_tasks"
+)
+
+
 def report_of_run(done: Done, lake: str) -> Report:
     """What a run of the pipeline did."""
     return Report(
-        facts={
-            "lake": str(lake),
-            "version": done.version,
-            "rows": done.rows,
-            "quarantined": done.quarantined,
-            "envelopes": done.envelopes,
-            "unreadable": done.unreadable,
-            "cut_off": done.cut_off,
-            "messages": done.messages,
-            "violations": done.violations,
-            "spark_jobs": done.spark_jobs,
-            "spark_tasks": done.spark_tasks,
-        },
+        facts={"lake": str(lake), **output.facts_of(done, _RUN)},
         listings=(
             Listing("verdicts", ("verdict", "messages"), list(done.verdicts.items()), "Ledger"),
         ),
@@ -76,22 +75,15 @@ def report_of_run(done: Done, lake: str) -> Report:
 
 def report_of_check(found: Verification, *, json: bool) -> Report:
     """Which promises the journals show broken, and how far they were judged."""
-    facts: dict[str, Any] = {
-        "clean": found.clean,
-        "messages": found.messages,
-        "parts": found.parts,
-        "rows": found.rows,
-        "nodes": found.nodes,
-        "outcomes": found.outcomes,
-        "kinds": found.kinds,
-        "rows_quarantined": found.rows_quarantined,
-        "extents": found.extents,
+    facts = {
+        **output.facts_of(
+            found, "clean messages parts rows nodes outcomes kinds rows_quarantined extents"
+        ),
         "not_judged_yet": found.extents.get("not_yet", 0),
         "in_doubt": found.extents.get("in_doubt", 0),
         "rules": found.rules,
         "unchained": len(found.unchained),
-        "spark_jobs": found.spark_jobs,
-        "spark_tasks": found.spark_tasks,
+        **output.facts_of(found, "spark_jobs spark_tasks"),
     }
     columns = ("kind", "message_id", "predicate", "node", "channel", "sentence")
     every = list(map(attrgetter(*columns), (*found.violations, *found.quarantined)))
@@ -118,7 +110,7 @@ def report_of_check(found: Verification, *, json: bool) -> Report:
         + (f", {number_of(waiting, 'message')} {_NOT_YET}" if waiting else "")
         + (f", {doubted:,} in doubt" if doubted else "")
         + f", {by_spark(found.spark_jobs, found.spark_tasks)}",
-        exit_code=OK if found.clean else WRONG,
+        exit_code=output.OK if found.clean else output.WRONG,
     )
 
 
@@ -168,6 +160,7 @@ def register(app: typer.Typer) -> None:
 
 @output.answers
 def run(
+    on: Spark,
     lake: LakePath,
     store: Stores = None,
     archive: Annotated[
@@ -178,9 +171,6 @@ def run(
         str | None,
         typer.Option(help="How long replaced versions can be read, as P7D; the lake remembers it."),
     ] = None,
-    master: Master = "",
-    conf: Settings = None,
-    json: Json = False,
 ) -> Report:
     """Take in what is new and bring every table up to date.
 
@@ -188,12 +178,12 @@ def run(
     what it finds and ends with status 0; to judge is the work of `verify`.
     """
 
-    place, settings = lake_at(lake), settings_of(conf)
+    place = lake_at(lake)
     books = [book_at(path) for path in store or []]
     archives = [archive_at(path) for path in archive or []]
     if not books and not archives:
         need_lake(lake)
-    with session(master, settings, json=json) as (spark, tell):
+    with on() as (spark, tell):
         from oncewire.pipeline import jobs
 
         done = jobs.run(
@@ -210,6 +200,7 @@ def run(
 
 @output.answers
 def stream(
+    on: Spark,
     lake: LakePath,
     store: Annotated[list[Path], typer.Option("--store", help=BOOK)],
     forever: Annotated[bool, typer.Option(help="Wait for more instead of ending.")] = False,
@@ -219,9 +210,6 @@ def stream(
         Path | None, typer.Option(help="Where the stream notes how far it is; in the lake.")
     ] = None,
     ended: Ended = False,
-    master: Master = "",
-    conf: Settings = None,
-    json: Json = False,
 ) -> Report:
     """The same as `run`, batch after batch; each is published by itself.
 
@@ -230,7 +218,7 @@ def stream(
     """
 
     place, books = lake_at(lake), [book_at(path) for path in store]
-    with session(master, settings_of(conf), json=json) as (spark, tell):
+    with on() as (spark, tell):
         from oncewire.pipeline import jobs
 
         done = jobs.stream(
@@ -249,10 +237,9 @@ def stream(
 
 @output.answers
 def verify(
+    on: Spark,
     lake: LakePath,
     ended: Ended = False,
-    master: Master = "",
-    conf: Settings = None,
     json: Json = False,
 ) -> Report:
     """Judge every promise over every row of the lake; status 1 if one is broken.
@@ -261,7 +248,7 @@ def verify(
     """
 
     place = need_lake(lake)
-    with session(master, settings_of(conf), json=json) as (spark, tell):
+    with on() as (spark, tell):
         from oncewire.pipeline.judging.check import judge_lake as judge
 
         found = judge(spark, place, ended=ended, tell=tell)
@@ -270,6 +257,7 @@ def verify(
 
 @output.answers
 def reconcile(
+    on: Spark,
     first: Annotated[
         str,
         typer.Argument(help="One party's book: its folder, store or export, or a node of --lake."),
@@ -278,8 +266,6 @@ def reconcile(
     lake: Annotated[
         Path | None, typer.Option("--lake", help="Both are nodes of this lake.")
     ] = None,
-    master: Master = "",
-    conf: Settings = None,
     json: Json = False,
 ) -> Report:
     """Join two parties' books and list every disagreement; status 1 if there is one.
@@ -294,7 +280,7 @@ def reconcile(
         places = [(lake, first), (lake, second)]
     else:
         places = [(book_at(Path(name)), None) for name in (first, second)]
-    with session(master, settings_of(conf), json=json) as (spark, tell):
+    with on() as (spark, tell):
         from oncewire.pipeline.reports.reconcile import reconcile as join
         from oncewire.pipeline.sources.journal_source import open_book
 
@@ -309,19 +295,18 @@ def reconcile(
     return Report(
         facts={
             "parties": list(found.parties),
-            "compared": found.compared,
-            "agreed": found.agreed,
-            "kinds": found.kinds,
+            **output.facts_of(found, "compared agreed kinds"),
         },
         listings=(Listing("disagreements", columns, rows if json else rows[:SHOWN_MAX]),),
         summary=f"{ours} and {theirs} agree on {found.agreed:,} of "
         f"{number_of(found.compared, 'message')}",
-        exit_code=OK if not found.disagreements else WRONG,
+        exit_code=output.OK if not found.disagreements else output.WRONG,
     )
 
 
 @output.answers
 def evidence(
+    on: Spark,
     lake: LakePath,
     archive: Annotated[
         list[Path], typer.Option(help="Messages and acknowledgements, raw; may be repeated.")
@@ -329,9 +314,6 @@ def evidence(
     certificate: Annotated[
         list[str] | None, typer.Option(help="Of a party, as PARTY=FILE; may be repeated.")
     ] = None,
-    master: Master = "",
-    conf: Settings = None,
-    json: Json = False,
 ) -> Report:
     """Verify which messages of an archive their receivers have signed for.
 
@@ -341,8 +323,14 @@ def evidence(
 
     place = need_lake(lake)
     place.shown()
-    archives, signers = [archive_at(path) for path in archive], _signers(certificate or [])
-    with session(master, settings_of(conf), json=json) as (spark, tell):
+    signers: dict[str, tuple[bytes, ...]] = {}
+    for each in certificate or []:
+        party, equals, file = each.rpartition("=")
+        if not equals:
+            raise InvalidValue(f"--certificate {each!r} names no party", remedy="say PARTY=FILE")
+        signers[party] = (*signers.get(party, ()), read_bytes(Path(file), "certificate"))
+    archives = [archive_at(path) for path in archive]
+    with on() as (spark, tell):
         from oncewire.pipeline.judging.evidence import Signers, prove_archive
 
         tell("verifying")
@@ -351,23 +339,13 @@ def evidence(
         facts=asdict(found),
         summary=f"the receipt of {found.proven:,} of {number_of(found.messages, 'message')} is "
         "proven",
-        exit_code=OK if found.proven == found.messages else WRONG,
+        exit_code=output.OK if found.proven == found.messages else output.WRONG,
     )
-
-
-def _signers(said: Sequence[str]) -> dict[str, tuple[bytes, ...]]:
-    """The certificates of each party."""
-    found: dict[str, tuple[bytes, ...]] = {}
-    for each in said:
-        party, equals, file = each.rpartition("=")
-        if not equals:
-            raise InvalidValue(f"--certificate {each!r} names no party", remedy="say PARTY=FILE")
-        found[party] = (*found.get(party, ()), read_bytes(Path(file), "certificate"))
-    return found
 
 
 @output.answers
 def documents(
+    on: Spark,
     lake: LakePath,
     store: Annotated[
         list[Path], typer.Option("--store", help="A party's folder; may be repeated.")
@@ -380,9 +358,6 @@ def documents(
         int,
         typer.Option("--bytes-max", min=0, max=2**28, help="Bytes of a message that are given."),
     ] = 2**24,
-    master: Master = "",
-    conf: Settings = None,
-    json: Json = False,
 ) -> Report:
     """Check that parties' stores have every document as it was sent or received.
 
@@ -392,28 +367,26 @@ def documents(
 
     place = need_lake(lake)
     place.shown()
-    parties = [loaded(path).settings for path in store if book_at(path)]
-    with session(master, settings_of(conf), json=json) as (spark, tell):
+    parties = [output.loaded(path).settings for path in store if book_at(path)]
+    with on() as (spark, tell):
         from oncewire.entry.running.kept import kept_of
         from oncewire.pipeline.reports.documents import check_documents
 
         tell("reading documents")
         shelves = {party.party.name: partial(kept_of, party) for party in parties}
-        found = check_documents(spark, place, shelves, now(), data=data, data_max=most)
+        found = check_documents(spark, place, shelves, output.now(), data=data, data_max=most)
     wrong = sum(found.verdicts.get(name, 0) for name in ("altered", "missing"))
     return Report(
         facts=asdict(found),
         summary=f"Whole: {found.verdicts.get('whole', 0):,} of "
         + number_of(found.documents, "document")
         + (f"; {wrong:,} altered or missing" if wrong else ""),
-        exit_code=WRONG if wrong else OK,
+        exit_code=output.WRONG if wrong else output.OK,
     )
 
 
 @output.answers
-def retention(
-    lake: LakePath, master: Master = "", conf: Settings = None, json: Json = False
-) -> Report:
+def retention(on: Spark, lake: LakePath) -> Report:
     """Say which messages may be removed from the stores that they are in; nothing is removed.
 
     It makes the table `retention`. A handler removes by itself, and knows of legal holds too.
@@ -421,11 +394,11 @@ def retention(
 
     place = need_lake(lake)
     place.shown()
-    with session(master, settings_of(conf), json=json) as (spark, tell):
+    with on() as (spark, tell):
         from oncewire.pipeline.reports.retention import report_retention
 
         tell("looking what may go")
-        found = report_retention(spark, place, now())
+        found = report_retention(spark, place, output.now())
     return Report(
         facts=asdict(found),
         summary=f"{found.removable:,} of {number_of(found.messages, 'stored message')} may be "
@@ -435,15 +408,13 @@ def retention(
 
 @output.answers
 def sql(
+    on: Spark,
     question: Annotated[str, typer.Argument(help="A SELECT over the tables of the lake.")],
     lake: LakePath,
     rows: Annotated[int, typer.Option(min=1, help="How many rows at most.")] = 1_000,
     columns: Annotated[
         str, typer.Option(help="v1: the names that columns had in the first version.")
     ] = "",
-    master: Master = "",
-    conf: Settings = None,
-    json: Json = False,
 ) -> Report:
     """Ask the tables of a lake in SQL; each is a view, all of one version."""
 
@@ -451,7 +422,7 @@ def sql(
     place.shown()
     if columns not in ("", "v1"):
         raise InvalidValue(f"there are no columns {columns!r}", remedy="say v1, or nothing")
-    with session(master, settings_of(conf), json=json) as (spark, tell):
+    with on() as (spark, tell):
         from oncewire.pipeline.reports.sql import ask
 
         tell("asking")
@@ -466,6 +437,7 @@ def sql(
 
 @output.answers
 def journal(
+    on: Spark,
     archive: Annotated[
         list[Path],
         typer.Argument(help="Raw messages: folders, tar and zip bundles, mailboxes, files."),
@@ -478,8 +450,6 @@ def journal(
     node: Annotated[
         str | None, typer.Option(help="What the handler is called; otherwise the first --party.")
     ] = None,
-    master: Master = "",
-    conf: Settings = None,
     json: Json = False,
 ) -> Report:
     """Make a journal of the raw messages that another handler left, of whatever vendor.
@@ -490,7 +460,7 @@ def journal(
     """
 
     archives = [archive_at(path) for path in archive]
-    with session(master, settings_of(conf), json=json) as (spark, tell):
+    with on() as (spark, tell):
         from oncewire.pipeline.sources import archived
 
         found = archived.journal(spark, archives, to, party, node=node, tell=tell)
@@ -507,9 +477,9 @@ def journal(
             "rows": found.rows,
             "messages": found.messages,
             **{name: found.kinds.get(kind, 0) for name, kind in kinds.items()},
-            "between_others": found.strange,
-            "about_no_message": found.other,
-            "unreadable": found.unread,
+            **output.facts_of(
+                found, "between_others=strange about_no_message=other unreadable=unread"
+            ),
         },
         listings=(
             Listing(
@@ -525,15 +495,13 @@ def journal(
 
 @output.answers
 def advise(
+    on: Spark,
     lake: LakePath,
     partner: Annotated[str, typer.Option(help="Only the party that rows name so.")] = "",
     out: Annotated[
         Path | None, typer.Option("--output", "-o", help="A page with a picture of each partner.")
     ] = None,
     config: Config = None,
-    master: Master = "",
-    conf: Settings = None,
-    json: Json = False,
 ) -> Report:
     """Say which timeout, interval, retries and window agreements should have, and why.
 
@@ -542,8 +510,8 @@ def advise(
     """
 
     place = need_lake(lake)
-    settings = None if config is None else loaded(config).settings
-    with session(master, settings_of(conf), json=json) as (spark, tell):
+    settings = None if config is None else output.loaded(config).settings
+    with on() as (spark, tell):
         from oncewire.pipeline.reports import advise as advising
 
         found = advising.advise_lake(spark, place, partner=partner, tell=tell)
@@ -576,7 +544,10 @@ def report_of_advice(
             each.measured.first_time,
             round(each.measured.loss, 4),
             each.measured.duplicates,
-            *(_in_seconds(wait) for wait in each.waits or (None, None)),
+            *(
+                (None if wait is None else round(wait / SECOND, 3))
+                for wait in each.waits or (None, None)
+            ),
             each.problem,
         )
         for each in found
@@ -605,15 +576,11 @@ def report_of_advice(
     )
 
 
-def _in_seconds(duration: int | None) -> float | None:
-    return None if duration is None else round(duration / SECOND, 3)
-
-
 def _held_against_check(found: Sequence[Advice], settings: PartySettings) -> list[tuple[str, ...]]:
     """What `agreement check` says of agreements with the new values, and not of today's."""
     from msgspec.structs import replace as with_values
 
-    from oncewire.agreement.check.checks import check
+    from oncewire.agreement.check.dangers import check
     from oncewire.entry.party.agreements import able, load_all
 
     abilities = able(settings)
@@ -632,13 +599,13 @@ def _held_against_check(found: Sequence[Advice], settings: PartySettings) -> lis
             sending = replace(agreement.sending, terms=terms, values=())
             known = {
                 (finding.key, finding.sentence)
-                for finding in check(agreement, now=now(), abilities=abilities)
+                for finding in check(agreement, now=output.now(), abilities=abilities)
             }
             told += [
                 (each.measured.partner, finding.severity.value, finding.key, finding.sentence,
                  finding.fix)
                 for finding in check(
-                    replace(agreement, sending=sending), now=now(), abilities=abilities
+                    replace(agreement, sending=sending), now=output.now(), abilities=abilities
                 )
                 if (finding.key, finding.sentence) not in known
             ]  # fmt: skip
@@ -646,7 +613,7 @@ def _held_against_check(found: Sequence[Advice], settings: PartySettings) -> lis
 
 
 def shell(
-    context: typer.Context, master: Master = "", conf: Settings = None, json: Json = False
+    context: typer.Context, master: Master = "", conf: Conf = None, json: Json = False
 ) -> None:
     """Run several of these commands in one session of Spark, a line each, also from a pipe.
 

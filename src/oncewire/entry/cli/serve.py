@@ -13,17 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.output import (
-    Config,
-    Json,
-    Listing,
-    Report,
-    Set,
-    at_party,
-    loaded,
-    problem_of,
-    typed,
-)
+from oncewire.entry.cli.output import Config, Json, Listing, Report
 from oncewire.errors import HandlerFailed, OncewireError
 
 if TYPE_CHECKING:
@@ -57,7 +47,7 @@ def serve(
         bool, typer.Option("--systemd", help="Print a unit file for systemd, and run nothing.")
     ] = False,
     config: Config = None,
-    settings: Set = None,
+    settings: output.Set = None,
     json: Json = False,
 ) -> Report:
     """Run the party's handler: send what is due, receive, deliver. Stop it with Ctrl-C.
@@ -75,7 +65,7 @@ def serve(
     from oncewire.entry.running.alerting import alerting_of
     from oncewire.entry.running.serving import serve as run
 
-    found = loaded(config, settings).settings
+    found = output.loaded(config, settings).settings
     if systemd:
         from oncewire.entry.running.background import unit_of
 
@@ -175,11 +165,11 @@ def _detached(settings: Settings, given: list[str]) -> Report:
     from oncewire.entry.running.background import log_file, start
 
     ready = jsonlib.loads(start(settings, given))
-    hints = [f"oncewire stop {typed(settings.folder)}"]
+    hints = [f"oncewire stop {output.typed(settings.folder)}"]
     summary = f"{settings.party.name} listens at {ready['url']}."
     restored = find_restored(settings)
     if restored is not None:
-        hints.insert(0, f"oncewire doctor{at_party(settings)}")
+        hints.insert(0, f"oncewire doctor{output.at_party(settings)}")
         summary += f" It was restored {restored}."
     return Report(
         {
@@ -215,7 +205,7 @@ def stop(
     stopped = sum(1 for row in rows if row[2])
     return Report(
         listings=(Listing("parties", ("party", "pid", "stopped"), rows),),
-        problems=tuple(problem_of(error) for error in failed),
+        problems=tuple(output.problem_of(error) for error in failed),
         summary=f"{stopped} stopped." if stopped or failed else "None was running.",
         exit_code=output.exit_code_of(failed[0]) if failed else output.OK,
     )
@@ -228,7 +218,7 @@ def _stopped(folder: Path | None, *, drain: bool = False) -> tuple[str, int | No
     from oncewire.entry.cli.operator import running
     from oncewire.entry.running import background
 
-    settings = loaded(folder).settings
+    settings = output.loaded(folder).settings
     status = asyncio.run(running(settings))
     if status is None:
         return settings.party.name, None, False

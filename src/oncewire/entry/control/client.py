@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from inspect import BoundArguments
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from oncewire.entry.control import language as control
 from oncewire.entry.control import values
@@ -20,8 +20,7 @@ from oncewire.entry.control.verb import Method, Need, Permission, Verb
 from oncewire.entry.control.verbs import TABLE, Status, Verbs
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.party.names import Names
-from oncewire.entry.party.settings import AlertSettings, Settings
-from oncewire.entry.watching.snapshot import Overview, Readiness, overview, readiness
+from oncewire.entry.party.settings import Settings
 from oncewire.errors import HandlerFailed, NotAllowed, NotHere, TransportProblem
 from oncewire.handler.actions import Accepted, Submission
 from oncewire.handler.delivering.deliver import LEASE, GivenMessage
@@ -170,13 +169,6 @@ PROBE = 4.0
 """Seconds within which a handler that lives takes a turn."""
 
 
-class Reloads(Protocol):
-    """What reads the files of a party anew."""
-
-    async def reload(self) -> int:
-        """See `Verbs`."""
-
-
 def read_status(store: Store, *, pid: int = 0, url: str = "", passing: bool = False) -> Status:
     """The status of a store's party; a pid says that its handler runs there."""
     with store.reader() as reader:
@@ -184,37 +176,37 @@ def read_status(store: Store, *, pid: int = 0, url: str = "", passing: bool = Fa
     return Status(store.node(), pid > 0, pid, url, counts, incidents, passing)
 
 
-class Partners:
-    """What verbs know of partners beside the engine: their names, as the party's files have them
+class _Here(Verbs):
+    """What both of them know beside the engine: the partners' names, as the party's files have them
     now."""
 
-    def __init__(self, settings: Settings | None) -> None:
-        self._settings = settings
+    def __init__(self, engine: Engine, settings: Settings | None) -> None:
+        self.engine, self.settings = engine, settings
         self._folder = None if settings is None else AgreementFolder(settings)
 
     def names(self) -> Names:
-        """The names, as the files have them now."""
+        """See `VerbBackend`."""
         if self._folder is None:
             return Names()
         try:
-            return Names(self._folder.readable().kept, self._settings)
+            return Names(self._folder.readable().kept, self.settings)
         except NotHere:
             # The folder of the agreements is gone; what was agreed holds.
-            return Names((), self._settings)
+            return Names((), self.settings)
 
-    def look(self, engine: Engine, see: Callable[[Reader, Names, Instant], T]) -> T:
+    def agreed_with(self, partner: str) -> str:
+        """See `VerbBackend`."""
+        known = self.engine.context.agreements.by_cpa_id(partner)
+        return known[0].cpa_id if known else self.names().agreement(partner)
+
+    def seen(self, see: Callable[[Reader, Names, Instant], T]) -> T:
         """What is seen of the engine's store, as it is committed."""
-        context = engine.context
+        context = self.engine.context
         with context.store.reader() as reader:
             return see(reader, self.names(), context.now())
 
-    def agreed_with(self, engine: Engine, partner: str) -> str:
-        """The CPAId of the agreement with a partner."""
-        known = engine.context.agreements.by_cpa_id(partner)
-        return known[0].cpa_id if known else self.names().agreement(partner)
 
-
-class LocalHandler(Verbs):
+class LocalHandler(_Here):
     """A handler of this process."""
 
     def __init__(
@@ -222,12 +214,13 @@ class LocalHandler(Verbs):
         handler: Handler,
         *,
         passing: bool = False,
-        reloading: Reloads | None = None,
+        reload: Callable[[], Awaitable[int]] | None = None,
         settings: Settings | None = None,
     ) -> None:
+        """`reload`: reads the files of the party anew."""
+        super().__init__(handler.engine, settings)
         self.here, self.handler = self, handler
-        self.settings, self._partners = settings, Partners(settings)
-        self.passing, self._reloading = passing, reloading
+        self.passing, self._reload = passing, reload
         self.url = ""
         # Why the admin port does not come up; empty: it does, or there is none.
         self.admin_problem: Callable[[], str] = str
@@ -258,11 +251,7 @@ class LocalHandler(Verbs):
 
     async def look(self, see: Callable[[Reader, Names, Instant], T]) -> T:
         """See `VerbBackend`; beside the loop, for a search may take its time."""
-        return await asyncio.to_thread(self._partners.look, self.handler.engine, see)
-
-    def agreed_with(self, partner: str) -> str:
-        """See `VerbBackend`."""
-        return self._partners.agreed_with(self.handler.engine, partner)
+        return await asyncio.to_thread(self.seen, see)
 
     async def outcome(self, message_id: str, timeout: float) -> Outcome | None:
         """See `VerbBackend`."""
@@ -283,30 +272,10 @@ class LocalHandler(Verbs):
 
     async def read_anew(self) -> int:
         """See `VerbBackend`."""
-        return 0 if self._reloading is None else await self._reloading.reload()
-
-    async def measured(self) -> str:
-        """See `VerbBackend`."""
-        from oncewire.entry.watching.metrics import metrics_text
-
-        return (await asyncio.to_thread(metrics_text, self.handler)).decode()
-
-    async def ready(self) -> Readiness:
-        """See `VerbBackend`."""
-        return await asyncio.to_thread(readiness, self.handler)
-
-    async def seen(self) -> Overview:
-        """See `VerbBackend`."""
-        alerts = AlertSettings() if self.settings is None else self.settings.alerts
-        try:
-            return await asyncio.to_thread(
-                overview, self.handler, self._partners.names(), alerts.silent_intervals
-            )
-        except TimeoutError as problem:
-            raise HandlerFailed(str(problem), remedy="look into its log") from None
+        return 0 if self._reload is None else await self._reload()
 
 
-class OfflineStore(Verbs):
+class OfflineStore(_Here):
     """The party's store without a handler: everything but sending and receiving."""
 
     arrivals = 0
@@ -314,22 +283,21 @@ class OfflineStore(Verbs):
     def __init__(
         self, engine: Engine, lease: Duration = LEASE, settings: Settings | None = None
     ) -> None:
-        self.here = self
-        self.engine, self.lease = engine, lease
-        self.settings, self._partners = settings, Partners(settings)
+        super().__init__(engine, settings)
+        self.here, self.lease = self, lease
 
     async def perform(self, method: Method[..., R], given: BoundArguments) -> R:
         """Do it here, unless it needs a handler."""
         if isinstance(method, Verb):
             given = checked(method, given)
             if method.needs is Need.HANDLER:
-                _need_handler(method.name)
+                raise _needs_handler(method.name)
         return await method.body(self, *given.args, **given.kwargs)
 
     @property
     def handler(self) -> Handler:
         """See `VerbBackend`."""
-        _need_handler("this")
+        raise _needs_handler("this")
 
     async def submit(self, submission: Submission) -> Accepted:
         """See `VerbBackend`."""
@@ -358,11 +326,7 @@ class OfflineStore(Verbs):
 
     async def look(self, see: Callable[[Reader, Names, Instant], T]) -> T:
         """See `VerbBackend`."""
-        return self._partners.look(self.engine, see)
-
-    def agreed_with(self, partner: str) -> str:
-        """See `VerbBackend`."""
-        return self._partners.agreed_with(self.engine, partner)
+        return self.seen(see)
 
     async def outcome(self, message_id: str, timeout: float) -> Outcome | None:  # noqa: ARG002
         """See `VerbBackend`: without a handler nothing happens, so only what is final is known."""
@@ -373,18 +337,6 @@ class OfflineStore(Verbs):
         """See `VerbBackend`."""
         return read_status(self.engine.context.store)
 
-    async def measured(self) -> str:
-        """See `VerbBackend`."""
-        _need_handler("figures")
-
-    async def ready(self) -> Readiness:
-        """See `VerbBackend`."""
-        _need_handler("readiness")
-
-    async def seen(self) -> Overview:
-        """See `VerbBackend`."""
-        _need_handler("overview")
-
     async def read_anew(self) -> int:
         """See `VerbBackend`; the next process that opens the party reads them anyway."""
         return len(self.engine.context.agreements)
@@ -394,7 +346,7 @@ class OfflineStore(Verbs):
         self.engine.context.store.close()
 
 
-def _need_handler(verb: str) -> NoReturn:
-    raise NotAllowed(
+def _needs_handler(verb: str) -> NotAllowed:
+    return NotAllowed(
         f"{verb} needs a handler that runs, and none does", remedy="start `oncewire serve`"
     )

@@ -24,10 +24,9 @@ from oncewire.entry.delivery.received_message import (
     notice_facts,
     notice_from,
 )
-from oncewire.entry.messages.details import MessageDetails
 from oncewire.entry.messages.listing import MessagePage
 from oncewire.entry.messages.outlook import Trouble
-from oncewire.entry.messages.story import Story
+from oncewire.entry.messages.story import MessageDetails, Story
 from oncewire.entry.watching.channels import ChannelView
 from oncewire.entry.watching.snapshot import Overview, Readiness
 from oncewire.errors import InvalidValue, NotHere

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import structs
@@ -30,16 +29,14 @@ from oncewire.entry.control.verb import (
     verb,
     verbs_of,
 )
-from oncewire.errors import NotAllowed, NotHere, TransportProblem
+from oncewire.errors import HandlerFailed, NotAllowed, NotHere, TransportProblem
 from oncewire.message.instant import Duration, Instant, format_instant
 
 if TYPE_CHECKING:
-    from oncewire.entry.control.language import AnswerRoom
     from oncewire.entry.delivery.received_message import ReceivedMessage
-    from oncewire.entry.messages.details import MessageDetails
     from oncewire.entry.messages.listing import MessagePage
     from oncewire.entry.messages.outlook import Trouble
-    from oncewire.entry.messages.story import Story
+    from oncewire.entry.messages.story import MessageDetails, Story
     from oncewire.entry.party.names import Names
     from oncewire.entry.party.settings import Settings
     from oncewire.entry.watching.channels import ChannelView
@@ -241,6 +238,9 @@ class VerbBackend(Protocol):
     def settings(self) -> Settings | None:
         """The party's settings, if it has any."""
 
+    def names(self) -> Names:
+        """The names of partners, as the party's files have them now."""
+
     def agreed_with(self, partner: str) -> str:
         """The CPAId of the agreement with a partner, by its name, PartyId or CPAId."""
 
@@ -252,21 +252,6 @@ class VerbBackend(Protocol):
 
     async def read_anew(self) -> int:
         """Read the files of the party; returns how many agreements there are."""
-
-    async def measured(self) -> str:
-        """What is measured, as Prometheus reads it."""
-
-    async def ready(self) -> Readiness:
-        """Whether the handler can take messages now."""
-
-    async def seen(self) -> Overview:
-        """What a watcher sees."""
-
-
-def _hand_over(
-    engine: Engine, count: int, *, lease: Duration, room: AnswerRoom, by: str | None
-) -> list[GivenMessage]:
-    return engine.hand_over(count, lease, room, by=by)
 
 
 def _listing(name: str, directions: tuple[str, ...], said: str) -> Verb[..., MessagePage]:
@@ -293,24 +278,10 @@ def _listing(name: str, directions: tuple[str, ...], said: str) -> Verb[..., Mes
         limit: int = 50,
         after: str | None = None,
     ) -> MessagePage:
+        given = {name: value for name, value in locals().items() if value is not None}
         from oncewire.entry.messages.listing import Asked, counted_page
 
-        asked = Asked(
-            text=text or "",
-            partner=partner or "",
-            conversation=conversation or "",
-            service=service or "",
-            action=action or "",
-            state=state or "",
-            since=since or "",
-            until=until or "",
-            file=file or "",
-            value=value or "",
-            parts=parts,
-            again=again,
-            slow=slow,
-            slowest=slowest,
-        )
+        asked = Asked(**{name: given[name] for name in Asked.__struct_fields__ if name in given})
         page: MessagePage = await self.here.look(
             lambda reader, names, now: counted_page(
                 reader, names, asked, directions, now, limit, after or "", counted=tally
@@ -360,7 +331,12 @@ class PartyVerbs:
         lease, until = self.here.lease, monotonic() + timeout
         while True:
             seen, room = self.here.arrivals, AnswerRoom()
-            hand_over = partial(_hand_over, lease=lease, room=room, by=_cut(by))
+
+            def hand_over(
+                engine: Engine, count: int, room: AnswerRoom = room
+            ) -> list[GivenMessage]:
+                return engine.hand_over(count, lease, room, by=_cut(by))
+
             given = await self.here.taken(hand_over, limit)
             left = until - monotonic()
             if given or left <= 0 or not await self.here.arrival(seen, min(left, LEASES_EVERY)):
@@ -557,7 +533,7 @@ class PartyVerbs:
     @verb(Need.STORE, Permission.LOOK, Within("show"))
     async def show(self, message_id: str, direction: str | None = None) -> MessageDetails:
         """What is known of a message: parties, state, times, documents, hops, what may be done."""
-        from oncewire.entry.messages.details import details_of
+        from oncewire.entry.messages.story import details_of
 
         settings = self.here.settings
         return await self.here.look(
@@ -595,17 +571,35 @@ class PartyVerbs:
     @verb(Need.HANDLER, Permission.LOOK, NoCommand("watchers ask for it, at /metrics"))
     async def figures(self) -> str:
         """What is measured of a running handler, as Prometheus reads it."""
-        return await self.here.measured()
+        from asyncio import to_thread
+
+        from oncewire.entry.watching.metrics import metrics_text
+
+        return (await to_thread(metrics_text, self.here.handler)).decode()
 
     @verb(Need.HANDLER, Permission.LOOK, NoCommand("`oncewire status` and /metrics tell it"))
     async def overview(self) -> Overview:
         """What a watcher sees of a running handler: partners, refusals, trouble, at one moment."""
-        return await self.here.seen()
+        from asyncio import to_thread
+
+        from oncewire.entry.party.settings import AlertSettings
+        from oncewire.entry.watching.snapshot import overview
+
+        settings, handler = self.here.settings, self.here.handler
+        alerts = AlertSettings() if settings is None else settings.alerts
+        try:
+            return await to_thread(overview, handler, self.here.names(), alerts.silent_intervals)
+        except TimeoutError as problem:
+            raise HandlerFailed(str(problem), remedy="look into its log") from None
 
     @verb(Need.HANDLER, Permission.LOOK, NoCommand("watchers ask for it, at /readyz"))
     async def readiness(self) -> Readiness:
         """Whether a running handler can take messages now, why not, and what else is wrong."""
-        return await self.here.ready()
+        from asyncio import to_thread
+
+        from oncewire.entry.watching.snapshot import readiness
+
+        return await to_thread(readiness, self.here.handler)
 
 
 class Verbs(PartyVerbs, Performing):

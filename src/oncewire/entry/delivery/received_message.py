@@ -91,22 +91,15 @@ class ReceivedMessage:
 
     def facts(self) -> dict[str, Any]:
         """Everything but the payloads' bytes, as JSON has it."""
-        return {
-            "message_id": self.message_id,
-            "sender": self.sender,
-            "conversation_id": self.conversation_id,
-            "cpa_id": self.cpa_id,
-            "from_party": self.from_party,
-            "to_party": self.to_party,
-            "service": self.service,
-            "service_type": self.service_type,
-            "action": self.action,
-            "timestamp": self.timestamp,
-            "ref_to_message_id": self.ref_to_message_id,
-            "redelivered": self.redelivered,
-            "warnings": list(self.warnings),
-            "payloads": [payload_facts(payload) for payload in self.payloads],
-        }
+        facts = {name: getattr(self, name) for name in _FACTS}
+        payloads = [payload_facts(payload) for payload in self.payloads]
+        return facts | {"warnings": list(self.warnings), "payloads": payloads}
+
+
+_FACTS = (
+    "message_id", "sender", "conversation_id", "cpa_id", "from_party", "to_party", "service",
+    "service_type", "action", "timestamp", "ref_to_message_id", "redelivered",
+)  # fmt: skip
 
 
 def message_of(taken: GivenMessage) -> ReceivedMessage:

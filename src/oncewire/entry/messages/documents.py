@@ -47,7 +47,10 @@ def open_payload(file: BinaryIO, media_type: str, number: int) -> Payload:
     when it is handed in, and until then it has to stay open."""
     begun = _beginning(file, number)
     content = OpenFile(file, number, begun)
-    name = _name_of(file)
+    # A file that has no name in the file system says a number, or nothing.
+    name = getattr(file, "name", "")
+    # Standard input is called <stdin>, which is no name of a document.
+    name = Path(name).name if isinstance(name, str) and not name.startswith("<") else ""
     if len(begun) > SPOOL_ABOVE:
         return _numbered(number, media_type, name, content, 0)
     return Payload.of(_id(number), _kind(media_type, name), begun, name)
@@ -105,13 +108,6 @@ def _checked(document: object, number: int) -> BinaryIO:
     if isinstance(document, io.TextIOBase):
         raise InvalidValue(f"document {number} is a file of text", remedy="open it with mode 'rb'")
     return document  # type: ignore[return-value]
-
-
-def _name_of(document: object) -> str:
-    # A file that has no name in the file system says a number, or nothing.
-    name = getattr(document, "name", "")
-    # Standard input is called <stdin>, which is no name of a document.
-    return Path(name).name if isinstance(name, str) and not name.startswith("<") else ""
 
 
 def _numbered(number: int, media_type: str, name: str, content: Content, size: int) -> Payload:

@@ -344,10 +344,6 @@ def understood(
 ) -> tuple[Search, dict[str, list[str]]]:
     """What is asked for, as the store takes it, and the states in each direction; InvalidValue and
     NotHere name what is not understood."""
-    return _search(asked, names, now), _states(asked.state, directions)
-
-
-def _search(asked: Asked, names: Names, now: Instant) -> Search:
     for name, said in asdict(asked).items():
         if isinstance(said, str):
             # A command line may hold bytes that are no UTF-8.
@@ -358,6 +354,17 @@ def _search(asked: Asked, names: Names, now: Instant) -> Search:
             "since is not before until, so nothing can be meant",
             remedy="give the earlier of the two as since",
         )
+    known = {
+        OUT: [*(state.value for state in OutgoingState), TAKEN_OVER],
+        IN: [state.value for state in STORED_INCOMING],
+    }
+    words = [word.strip().lower() for word in asked.state.split(",") if word.strip()]
+    for word in words:
+        if not any(word in known[direction] for direction in directions):
+            there = dict.fromkeys(state for each in directions for state in known[each])
+            raise InvalidValue(
+                f"there is no state {word[:40]!r}", remedy=f"use one of {', '.join(there)}"
+            )
     return Search(
         text=asked.text,
         partners=names.parties(asked.partner) if asked.partner else (),
@@ -370,7 +377,7 @@ def _search(asked: Asked, names: Names, now: Instant) -> Search:
         value=asked.value,
         parts=asked.parts,
         again=asked.again,
-    )
+    ), {each: [word for word in words if word in known[each]] for each in (OUT, IN)}
 
 
 def instant_of(text: str, now: Instant) -> Instant:
@@ -389,22 +396,6 @@ def instant_of(text: str, now: Instant) -> Instant:
             remedy="write a time such as 2026-01-05T10:00:00Z, a day such as 2026-01-05, or how "
             'long ago: "90m", "24h", "7d"',
         ) from None
-
-
-def _states(text: str, directions: Sequence[str]) -> dict[str, list[str]]:
-    """The states that are named, by the direction that has them."""
-    known = {
-        OUT: [*(state.value for state in OutgoingState), TAKEN_OVER],
-        IN: [state.value for state in STORED_INCOMING],
-    }
-    words = [word.strip().lower() for word in text.split(",") if word.strip()]
-    for word in words:
-        if not any(word in known[direction] for direction in directions):
-            there = dict.fromkeys(state for each in directions for state in known[each])
-            raise InvalidValue(
-                f"there is no state {word[:40]!r}", remedy=f"use one of {', '.join(there)}"
-            )
-    return {each: [word for word in words if word in known[each]] for each in (OUT, IN)}
 
 
 def _places(after: str) -> Iterator[Place | str | None]:

@@ -70,19 +70,18 @@ def intact_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel
     found, view = _found(reader, message_id)
     check_kept(found, message_id)
     parcel = whole(settings, found)
-    if not is_intact(parcel) or (view is not None and not _has_documents(parcel, view)):
-        raise changed(message_id)
-    return parcel
-
-
-def _has_documents(parcel: Parcel, view: bytes) -> bool:
     from oncewire.handler.delivering.view import part_data, read_view
 
-    return all(
-        part_data(payload, place, parcel.body[place.offset : place.offset + place.length])
-        is not None
-        for payload, place in read_view(view).parts()
-    )
+    if not is_intact(parcel) or (
+        view is not None
+        and not all(
+            part_data(payload, place, parcel.body[place.offset : place.offset + place.length])
+            is not None
+            for payload, place in read_view(view).parts()
+        )
+    ):
+        raise changed(message_id)
+    return parcel
 
 
 def stored_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -225,28 +225,6 @@ def _service_and_action(agreement: Agreement, options: SendOptions) -> tuple[Ser
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A message to build, checked."""
-
-    from_party: Party
-    to_party: Party
-    cpa_id: str
-    service: Service
-    action: str
-    message_id: str
-    conversation_id: str
-    timestamp: Instant
-    form: Form = field(default_factory=Form)
-    ack: AckRequest = AckRequest.NONE
-    duplicate_elimination: bool = False
-    ref_to_message_id: str | None = None
-    time_to_live: Duration | None = None
-    sequence: int | None = None
-    sync_reply: bool = False
-    payloads: tuple[Payload, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Words:
     """The options as they were typed; an empty one was not given."""
 
@@ -267,44 +245,6 @@ class Words:
     time_to_live: str = ""
     # Each FILE or FILE;media/type.
     payloads: tuple[str, ...] = ()
-
-
-def wanted_of(words: Words, agreement: Agreement | None, *, now: Instant, unique: str) -> Wanted:
-    """The options read and checked; an agreement gives parties, form and wishes."""
-    parties, service = _parties(words, agreement), Service.read(words.service)
-    form = Form(dialect=_chosen(words.dialect, "dialect", Dialect))
-    ack = _chosen(words.ack, "ack", AckRequest)
-    once = words.once
-    if agreement is not None:
-        service = service_called(agreement, words.service)
-        binding = binding_named(agreement, MessageKind.NORMAL, service, words.action)
-        parties = (
-            parties[0].acting_as(binding.from_role),
-            parties[1].acting_as(binding.to_role),
-        )
-        terms, form = binding.terms, agreement.form
-        ack = terms.ack_requested if ack is AckRequest.NONE else ack
-        once = once or terms.duplicate_elimination
-    return Wanted(
-        from_party=parties[0],
-        to_party=parties[1],
-        cpa_id=words.cpa_id if agreement is None else agreement.cpa_id,
-        service=service,
-        action=words.action,
-        message_id=words.message_id or f"{unique}@oncewire",
-        conversation_id=words.conversation or unique,
-        timestamp=now,
-        form=form,
-        ack=ack,
-        duplicate_elimination=once,
-        ref_to_message_id=words.ref_to or None,
-        time_to_live=parse_duration(words.time_to_live) if words.time_to_live else None,
-        sequence=words.sequence if words.sequence >= 0 else None,
-        sync_reply=words.sync,
-        payloads=tuple(
-            _at_hand(payload_of(place, at)) for at, place in enumerate(words.payloads, 1)
-        ),
-    )
 
 
 def _parties(words: Words, agreement: Agreement | None) -> tuple[Party, Party]:
@@ -357,66 +297,73 @@ def payload_of(place: str, number: int) -> Payload:
         ) from None
 
 
-def message_of(wanted: Wanted) -> Message:
-    """The message's values, in the dialect of its form."""
-    reliable = wanted.ack is not AckRequest.NONE
-    draft = wanted.form.dialect is not Dialect.EBMS2
-    once = DeliverySemantics.ONCE_AND_ONLY_ONCE
+def message_of(
+    words: Words, agreement: Agreement | None, *, now: Instant, unique: str
+) -> tuple[Message, Form]:
+    """The message that the options describe, and its form; an agreement gives parties, form and
+    wishes."""
+    sender, receiver = _parties(words, agreement)
+    service = Service.read(words.service)
+    form = Form(dialect=_chosen(words.dialect, "dialect", Dialect))
+    ack, once = _chosen(words.ack, "ack", AckRequest), words.once
+    if agreement is not None:
+        service = service_called(agreement, words.service)
+        binding = binding_named(agreement, MessageKind.NORMAL, service, words.action)
+        sender = sender.acting_as(binding.from_role)
+        receiver = receiver.acting_as(binding.to_role)
+        form = agreement.form
+        ack = binding.terms.ack_requested if ack is AckRequest.NONE else ack
+        once = once or binding.terms.duplicate_elimination
+    reliable, draft = ack is not AckRequest.NONE, form.dialect is not Dialect.EBMS2
+    lives = parse_duration(words.time_to_live) if words.time_to_live else None
     header = Header(
-        from_party=wanted.from_party,
-        to_party=wanted.to_party,
-        cpa_id=wanted.cpa_id,
-        conversation_id=wanted.conversation_id,
-        service=wanted.service,
-        action=wanted.action,
-        message_id=wanted.message_id,
-        timestamp=wanted.timestamp,
-        ref_to_message_id=wanted.ref_to_message_id,
-        time_to_live=None
-        if wanted.time_to_live is None
-        else wanted.timestamp + wanted.time_to_live,
-        semantics=once if reliable else DeliverySemantics.BEST_EFFORT,
-        duplicate_elimination=wanted.duplicate_elimination,
-        sync_reply_as_agreed=wanted.sync_reply,
+        from_party=sender,
+        to_party=receiver,
+        cpa_id=words.cpa_id if agreement is None else agreement.cpa_id,
+        conversation_id=words.conversation or unique,
+        service=service,
+        action=words.action,
+        message_id=words.message_id or f"{unique}@oncewire",
+        timestamp=now,
+        ref_to_message_id=words.ref_to or None,
+        time_to_live=None if lives is None else now + lives,
+        semantics=DeliverySemantics.ONCE_AND_ONLY_ONCE
+        if reliable
+        else DeliverySemantics.BEST_EFFORT,
+        duplicate_elimination=once,
+        sync_reply_as_agreed=words.sync,
     )
-    number = None if wanted.sequence is None else SequenceNumber(wanted.sequence)
-    asked = AckRequested(Actor.TO_PARTY_MSH, wanted.ack is AckRequest.SIGNED)
-    return Message(
-        dialect=wanted.form.dialect,
-        kind=MessageKind.NORMAL,
-        header=header,
-        routing=(_hop(wanted, number),) if draft else (),
-        order=None if draft else number,
-        ack_requested=(asked,) if reliable and not draft else (),
-        payloads=wanted.payloads,
-    )
-
-
-def _hop(wanted: Wanted, number: SequenceNumber | None) -> RoutingHeader:
-    """The drafts name the two handlers of a hop; here they stand for their parties."""
-    sender, receiver = wanted.from_party.ids[0], wanted.to_party.ids[0]
-    return RoutingHeader(
-        sender_uri=_uri(sender),
-        receiver_uri=_uri(receiver),
-        sender_id=sender,
-        receiver_id=receiver,
-        timestamp=wanted.timestamp,
-        ack_requested=wanted.ack,
+    number = None if words.sequence < 0 else SequenceNumber(words.sequence)
+    # The drafts name the two handlers of a hop; here they stand for their parties.
+    hop = RoutingHeader(
+        sender_uri=_uri(sender.ids[0]),
+        receiver_uri=_uri(receiver.ids[0]),
+        sender_id=sender.ids[0],
+        receiver_id=receiver.ids[0],
+        timestamp=now,
+        ack_requested=ack,
         sequence=number,
     )
+    asked = AckRequested(Actor.TO_PARTY_MSH, ack is AckRequest.SIGNED)
+    payloads = (payload_of(place, at) for at, place in enumerate(words.payloads, 1))
+    message = Message(
+        dialect=form.dialect,
+        kind=MessageKind.NORMAL,
+        header=header,
+        routing=(hop,) if draft else (),
+        order=None if draft else number,
+        ack_requested=(asked,) if reliable and not draft else (),
+        payloads=tuple(map(_at_hand, payloads)),
+    )
+    return message, form
 
 
 def _uri(party_id: PartyId) -> str:
     return party_id.value if is_uri(party_id.value) else f"urn:oncewire:handler:{party_id.value}"
 
 
-def parcel_of(wanted: Wanted, keys: KeyFiles | None = None) -> Parcel:
-    """The message as bytes; signed if keys are given."""
-    signer = _signer(keys) if keys is not None else None
-    return codec.write(message_of(wanted), wanted.form, signer=signer)
-
-
-def _signer(keys: KeyFiles) -> codec.Signer:
+def signer_of(keys: KeyFiles) -> codec.Signer:
+    """Signs messages with a key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec, rsa

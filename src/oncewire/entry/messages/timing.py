@@ -198,7 +198,11 @@ def timing_of(
         began, over = stored.outgoing.submitted_at, stored.outgoing.state in FINAL_OUTGOING
         in_parts = reader.document("", stored.outgoing.message_id) is not None
         marks, turns = _SENDER, _parts_key if in_parts else _sending_key
-    lasted = took(stored, _marked(rows))
+    found: dict[str, Mark] = {}
+    for row in rows:
+        first = found[row.kind].first if row.kind in found else row.at
+        found[row.kind] = Mark(1, first, row.at)
+    lasted = took(stored, found)
     whole = max(0, now - began) if lasted is None else lasted
     told = [row for row in rows if row.kind in marks]
     ends = [
@@ -488,14 +492,6 @@ def _split(
         at = over
     if at < last:
         yield Wait(at, end, "")
-
-
-def _marked(rows: Iterable[Row]) -> dict[str, Mark]:
-    found: dict[str, Mark] = {}
-    for row in rows:
-        first = found[row.kind].first if row.kind in found else row.at
-        found[row.kind] = Mark(1, first, row.at)
-    return found
 
 
 def _said(

@@ -153,7 +153,18 @@ def accept(
     options = told.options
     if told.answers:
         _refuse_other_terms(settings, own, told)
-    _refuse_weak(options, insecure=insecure)
+    # Less than what `partner add` agrees on is agreed only by who says so.
+    without = [
+        what
+        for what, missing in (("TLS", options.insecure), ("signatures", not options.sign))
+        if missing
+    ]
+    if without and not insecure:
+        raise NotAllowed(
+            f"it proposes to agree without {' and without '.join(without)}",
+            remedy="ask the partner for an invitation without --insecure; for tests, and on lines "
+            "that are safe anyway, accept it with --insecure",
+        )
     planned = plan_partner(settings, told.card, options, replace=replace_it)
     if told.answers:
         return Proposed(told, planned, None)
@@ -179,21 +190,6 @@ def _refuse_other_terms(settings: Settings, own: Card, told: Invitation) -> None
                 f"the acceptance of {told.card.name} says {said}, and we invited with {meant}",
                 remedy="ask the partner whether it changed that; to agree on it, invite anew",
             )
-
-
-def _refuse_weak(options: PartnerOptions, *, insecure: bool) -> None:
-    """Less than what `partner add` agrees on is agreed only by who says so."""
-    without = [
-        what
-        for what, missing in (("TLS", options.insecure), ("signatures", not options.sign))
-        if missing
-    ]
-    if without and not insecure:
-        raise NotAllowed(
-            f"it proposes to agree without {' and without '.join(without)}",
-            remedy="ask the partner for an invitation without --insecure; for tests, and on lines "
-            "that are safe anyway, accept it with --insecure",
-        )
 
 
 def _kept_file(settings: Settings, number: str) -> Path:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from oncewire.agreement.agreement import Agreement, Origin, PartyTerms, Requested, Value
 from oncewire.agreement.certificates import facts, read_certificates, to_pem
-from oncewire.agreement.check.finding import Severity
+from oncewire.agreement.check import Severity
 from oncewire.agreement.compose import profile_values
 from oncewire.agreement.toml import new, read_toml
 from oncewire.entry.files import (
@@ -122,7 +122,14 @@ def plan_partner(
         raise InvalidValue(
             f"{card.name} is this party itself", remedy="name the card of another party"
         )
-    _check_secure(own, card, options)
+    # Both sides listen with TLS, unless it is said that they need not.
+    for side, side_card in (("this party", own), (card.name, card)):
+        if not options.insecure and not side_card.url.startswith("https://"):
+            raise InvalidValue(
+                f"{side} listens without TLS, at {side_card.url}",
+                remedy="make the party anew without --insecure, or set http.tls and http."
+                "client_certificates; or say --insecure, where the agreement begins",
+            )
     agreement = settings.path(settings.agreements.folder) / f"{card.name}.toml"
     cpa_id = options.cpa_id or usual_cpa_id(own, card)
     _refuse_claims(settings, card, cpa_id, agreement)
@@ -225,17 +232,6 @@ def known_partner(settings: Settings, name: str) -> PartyTerms:
     return next(kept.agreement.partner for kept in found.kept if kept.file == file)
 
 
-def _check_secure(own: Card, card: Card, options: PartnerOptions) -> None:
-    """Both sides listen with TLS, unless it is said that they need not."""
-    for side, side_card in (("this party", own), (card.name, card)):
-        if not options.insecure and not side_card.url.startswith("https://"):
-            raise InvalidValue(
-                f"{side} listens without TLS, at {side_card.url}",
-                remedy="make the party anew without --insecure, or set http.tls and http."
-                "client_certificates; or say --insecure, where the agreement begins",
-            )
-
-
 def partner_file(settings: Settings, name: str) -> Path:
     """The agreement file of a partner."""
     path = settings.path(settings.agreements.folder) / f"{check_name(name)}.toml"
@@ -267,7 +263,7 @@ def _refuse_dangers(
     """What our own check would call wrong or dangerous is not written; `files` are those that the
     agreement names. Less than TLS and signatures is written for whoever said so, and what a party
     is called is its own matter."""
-    from oncewire.agreement.check.checks import check
+    from oncewire.agreement.check.dangers import check
 
     agreement = read_toml(text, load=files.__getitem__)
     for finding in check(agreement, abilities=able(settings)):
@@ -302,7 +298,14 @@ def _agreement_text(
     values = profile_values(options.profile)
     said |= _ways(own, partner, options, values)
     if values.get("security.encrypt", _NOT).value:
-        _refuse_elliptic(own, partner, options.profile)
+        # Payload keys are encrypted for RSA keys alone.
+        for side, card in (("this party", own), (partner.name, partner)):
+            if is_elliptic(card.certificate):
+                raise InvalidValue(
+                    f"{options.profile} encrypts payloads, and the key of {side} is elliptic",
+                    remedy="make that party with `oncewire init --rsa`, or take a profile without "
+                    "encryption",
+                )
         said["security.partner_encryption_certificates"] = f"[{quoted(certificate)}]"
     if _left_open(values, "ack.request"):
         # The profile leaves it to each message; a newcomer wants every message to be reliable.
@@ -346,17 +349,6 @@ def _ways(
     return said
 
 
-def _refuse_elliptic(own: Card, partner: Card, profile: str) -> None:
-    """Payload keys are encrypted for RSA keys alone."""
-    for side, card in (("this party", own), (partner.name, partner)):
-        if is_elliptic(card.certificate):
-            raise InvalidValue(
-                f"{profile} encrypts payloads, and the key of {side} is elliptic",
-                remedy="make that party with `oncewire init --rsa`, or take a profile without "
-                "encryption",
-            )
-
-
 def _left_open(values: Mapping[str, Value], key: str) -> bool:
     return key not in values or values[key].value is Requested.PER_MESSAGE
 
@@ -379,7 +371,10 @@ def with_values(text: str, said: dict[str, str]) -> str:
     lines = text.splitlines()
     for name, literal in said.items():
         section, _, key = name.rpartition(".")
-        start = _section_line(lines, section)
+        head = f"[{section}]"
+        if head not in lines:
+            lines += ["", head]
+        start = lines.index(head)
         end = next(
             (at for at in range(start + 1, len(lines)) if lines[at].startswith("[")), len(lines)
         )
@@ -392,13 +387,6 @@ def with_values(text: str, said: dict[str, str]) -> str:
         else:
             lines.insert(start + 1, line)
     return "\n".join(lines) + "\n"
-
-
-def _section_line(lines: list[str], section: str) -> int:
-    head = f"[{section}]"
-    if head not in lines:
-        lines += ["", head]
-    return lines.index(head)
 
 
 # Itself: the agreement by which a party's handler answers its own party, and nothing else.

@@ -12,7 +12,7 @@ import os
 import re
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from keyword import iskeyword
@@ -492,22 +492,9 @@ class Settings:
 
 
 SECTIONS: dict[str, type[Any]] = {
-    "party": PartySettings,
-    "store": StoreSettings,
-    "agreements": AgreementSettings,
-    "keys": KeySettings,
-    "http": HttpSettings,
-    "smtp": SmtpSettings,
-    "sftp": SftpSettings,
-    "ftp": FtpSettings,
-    "broker": BrokerSettings,
-    "budget": BudgetSettings,
-    "application": ApplicationSettings,
-    "log": LogSettings,
-    "alerts": AlertSettings,
-    "admin": AdminSettings,
-    "console": ConsoleSettings,
-    "lake": LakeSettings,
+    name: kind
+    for name, kind in get_type_hints(Settings).items()
+    if isinstance(kind, type) and is_dataclass(kind)
 }
 
 
@@ -612,16 +599,7 @@ def load(
     raw: dict[str, tuple[Any, str]] = dict(_from_file(file))
     raw |= _from_environment(variables)
     raw |= {name: (value, "flag") for name, value in (flags or {}).items()}
-    _check_private(file, raw)
-    said = tuple(_said(key, raw.get(name)) for name, key in KEYS.items())
-    for name in raw:
-        if name not in KEYS:
-            raise unknown_setting(name, "flag")
-    return Loaded(_assembled(file.parent, said), said, file)
-
-
-def _check_private(file: Path, raw: Mapping[str, tuple[Any, str]]) -> None:
-    """A secret that others can read is none."""
+    # A secret that others can read is none.
     told = [name for name, (value, origin) in raw.items() if value and origin == str(file)]
     secrets = [name for name in told if name in KEYS and KEYS[name].secret]
     if secrets and file.stat().st_mode & 0o077:
@@ -629,6 +607,16 @@ def _check_private(file: Path, raw: Mapping[str, tuple[Any, str]]) -> None:
             f"{file} holds {secrets[0]}, and others on this machine can read it",
             remedy=f"chmod 600 {file}",
         )
+    said = tuple(_said(key, raw.get(name)) for name, key in KEYS.items())
+    for name in raw:
+        if name not in KEYS:
+            raise unknown_setting(name, "flag")
+    sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+    for each_said in said:
+        section, _, name = each_said.key.name.partition(".")
+        sections[section][f"{name}_" if iskeyword(name) else name] = each_said.value
+    made = {name: SECTIONS[name](**values) for name, values in sections.items()}
+    return Loaded(Settings(folder=file.parent.resolve(), **made), said, file)
 
 
 def flags_of(given: Iterable[str]) -> dict[str, str]:
@@ -681,19 +669,7 @@ def _said(key: Key, given: tuple[Any, str] | None) -> Said:
     return Said(key, key.read(raw, origin), origin)
 
 
-def _assembled(folder: Path, said: Iterable[Said]) -> Settings:
-    sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
-    for each_said in said:
-        section, _, name = each_said.key.name.partition(".")
-        sections[section][f"{name}_" if iskeyword(name) else name] = each_said.value
-    made = {name: SECTIONS[name](**values) for name, values in sections.items()}
-    return Settings(folder=folder.resolve(), **made)
-
-
 def unknown_setting(name: str, where: str) -> InvalidValue:
     """The error for an unknown setting: it names the nearest one."""
     remedy = did_you_mean(name, [*KEYS, *SECTIONS], "`oncewire config show` lists them all")
     return InvalidValue(f"there is no setting {name[:128]!r} ({where})", remedy=remedy)
-
-
-__all__ = ["KEYS", "Loaded", "Said", "Settings", "find_file", "flags_of", "load"]

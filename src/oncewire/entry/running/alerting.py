@@ -40,20 +40,16 @@ def ways_of(settings: Settings) -> list[Way]:
     if said.url:
         ways.append(Webhook(said.url, said.secret))
     if said.mail_to:
-        ways.append(_mail(settings))
+        said, sender = settings.alerts, settings.alerts.mail_from or settings.smtp.mailbox
+        if not is_installed("smtp"):
+            raise NotHere("what mail needs is not installed", remedy="pip install 'oncewire[smtp]'")
+        if not settings.smtp.relay or not sender:
+            raise InvalidValue(
+                "alerts.mail_to is set, and there is no server that takes mail, or no sender",
+                remedy="set smtp.relay, and alerts.mail_from or smtp.mailbox",
+            )
+        ways.append(Mail(relay_settings(settings, sender), said.mail_to))
     return ways
-
-
-def _mail(settings: Settings) -> Mail:
-    said, sender = settings.alerts, settings.alerts.mail_from or settings.smtp.mailbox
-    if not is_installed("smtp"):
-        raise NotHere("what mail needs is not installed", remedy="pip install 'oncewire[smtp]'")
-    if not settings.smtp.relay or not sender:
-        raise InvalidValue(
-            "alerts.mail_to is set, and there is no server that takes mail, or no sender",
-            remedy="set smtp.relay, and alerts.mail_from or smtp.mailbox",
-        )
-    return Mail(relay_settings(settings, sender), said.mail_to)
 
 
 class Webhook:

@@ -347,7 +347,7 @@ async def serving(
     the end."""
     handler, application = prepared
     reloading = Reloading(settings, handler)
-    running = LocalHandler(handler, passing=passing, reloading=reloading, settings=settings)
+    running = LocalHandler(handler, passing=passing, reload=reloading.reload, settings=settings)
     server = ControlServer(socket_path(settings), running, handler.engine.context.store.spool)
     company = [one for make in beside if (one := make(settings, handler)) is not None]
     begun: list[Beside] = []

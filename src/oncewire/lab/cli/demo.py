@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oncewire.entry.cli import output
+from oncewire.entry.cli.lake import by_spark, session, spark_lacks
 from oncewire.entry.cli.output import Json, Listing, Problem, Report, here, typed
-from oncewire.entry.cli.spark import by_spark, session, spark_lacks
 from oncewire.errors import OncewireError
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from oncewire.entry.cli import output
-from oncewire.entry.cli.lake import lake_at
-from oncewire.entry.cli.output import Json, Report
-from oncewire.entry.cli.spark import Master, Settings, session, settings_of
+from oncewire.entry.cli.lake import Spark, lake_at
+from oncewire.entry.cli.output import Report
 
 
 def register(app: typer.Typer) -> None:
@@ -23,6 +22,7 @@ def register(app: typer.Typer) -> None:
 
 @output.answers
 def generate(
+    on: Spark,
     out: Annotated[Path, typer.Option("--output", "-o", help="Folder of the new lake.")],
     messages: Annotated[int, typer.Option(min=1, help="How many messages.")] = 20_000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same year.")] = 1,
@@ -33,9 +33,6 @@ def generate(
     envelopes: Annotated[
         int, typer.Option(min=0, help="So many of them also as raw messages, in OUT/archive.")
     ] = 0,
-    master: Master = "",
-    conf: Settings = None,
-    json: Json = False,
 ) -> Report:
     """Write the journals of a plausible year of business, with faults of every kind.
 
@@ -43,7 +40,7 @@ def generate(
     """
 
     place = lake_at(out)
-    with session(master, settings_of(conf), json=json) as (spark, tell):
+    with on() as (spark, tell):
         from oncewire.lab.sample_year.generate import generate as write
 
         done = write(

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oncewire.entry.admin.server import is_installed
-from oncewire.entry.cli.admin import link_to
+from oncewire.entry.cli.config import link_to
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
 from oncewire.entry.control.verb import Permission

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 from oncewire.agreement.agreement import ActionBinding, Agreement, Requested
-from oncewire.agreement.check.checks import check
-from oncewire.agreement.check.finding import Severity
+from oncewire.agreement.check import Severity
+from oncewire.agreement.check.dangers import check
 from oncewire.agreement.toml import read_tables
 from oncewire.errors import AgreementProblem
 from oncewire.lab.simulation.plan import BUYER, THIRD, Said, Setting, certificate_pem
