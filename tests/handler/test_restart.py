@@ -54,15 +54,11 @@ def test_a_restart_loads_no_body(tmp_path: Path, way: str) -> None:
     pair.close()
 
 
-def test_answers_that_are_owed_are_posted_a_number_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pair = waiting(tmp_path, 0)
-    pair.lose_answer = lambda attempt: True
-    monkeypatch.setattr("oncewire.handler.receiving.receive.REPOSTED", 2)
-    pair.send_all(range(5))
+def owe_answers(pair: Network, count: int) -> None:
+    """Have beta owe so many answers."""
+    pair.send_all(range(count))
     with pair.beta.context.store.transition() as tx:
-        for number in range(5):
+        for number in range(count):
             answer = tx.answer("urn:test:alpha", f"order-{number}@alpha")
             assert answer is not None
             tx.save_answer(
@@ -71,6 +67,15 @@ def test_answers_that_are_owed_are_posted_a_number_at_a_time(
             )  # fmt: skip
     pair.settle("beta")
     pair.answers.clear()
+
+
+def test_answers_that_are_owed_are_posted_a_number_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = waiting(tmp_path, 0)
+    pair.lose_answer = lambda attempt: True
+    monkeypatch.setattr("oncewire.handler.receiving.receive.REPOSTED", 2)
+    owe_answers(pair, 5)
     pair.crash("beta")
     first = len(pair.answers)
     assert pair.beta.next_wake() == pair.beta.context.now(), "the rest is due at once"

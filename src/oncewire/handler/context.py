@@ -63,6 +63,8 @@ class Refusals:
         self.due_at: Instant | None = None
         # How many there were since this process began.
         self.total = 0
+        # What the commit of this turn writes.
+        self._written: dict[tuple[str, str], Refusal] = {}
         # Until when the rows of the journal are spoken for.
         self._journaled_until: Instant = 0
 
@@ -96,12 +98,23 @@ class Refusals:
         return True
 
     def write(self, tx: Transaction, now: Instant) -> None:
-        """Put the counts into the table, and begin anew."""
+        """Put the counts into the table, with the commit of this turn."""
         # Should the store refuse them, they are tried again, and not at once.
         self.due_at = now + WRITE_EVERY
         tx.count_refusals(tuple(self._counted.values()))
-        self._counted.clear()
-        self.due_at = None
+        self._written = dict(self._counted)
+
+    def keep(self) -> None:
+        """The turn is committed: begin anew."""
+        for key in self._written:
+            del self._counted[key]
+        if self._written and not self._counted:
+            self.due_at = None
+        self._written = {}
+
+    def undo(self) -> None:
+        """The commit has failed."""
+        self._written = {}
 
     def shift(self, by: Duration) -> None:
         """The clock was set."""
@@ -279,6 +292,8 @@ class ProcessState:
     clean_due_at: Instant = NEVER
     # Own: the row after which answers of an earlier run are still to be posted.
     repost_after: int | None = None
+    # Own: whether some of them are posted with this commit.
+    reposted: bool = False
     # Own: when the timers were served last.
     ticked_at: Instant = 0
 

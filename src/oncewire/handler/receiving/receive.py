@@ -416,6 +416,7 @@ def repost_answers(context: HandlerContext, tx: Transaction) -> None:
     number of them in each turn."""
     owed = tx.answers_owed(REPOSTED, context.state.repost_after or 0)
     context.state.repost_after = owed[-1].row if len(owed) == REPOSTED else None
+    context.state.reposted = True
     for stored in owed:
         sender, message_id = stored.incoming.sender, stored.incoming.message_id
         if (sender, message_id) in context.state.answering or (

@@ -195,7 +195,10 @@ class Engine:
             # It may have been a sweep that was undone, and a full disk is a reason for one.
             state.sweep_due_at = min(state.sweep_due_at, context.now() + retention.FIRST_SWEEP)
             state.timeline.undo()
+            state.refusals.undo()
             recheck_waiting(context)
+            if state.reposted:
+                state.repost_after = 0
             for due in state.acks_leaving:
                 heapq.heappush(state.acks_waiting, due)
             for action in state.actions:
@@ -211,10 +214,12 @@ class Engine:
             raise
         finally:
             state.trouble_changed, state.acks_leaving = [], []
+            state.reposted = False
             spooled, state.spooled = state.spooled, []
             for name in spooled:
                 context.store.spool.let_go(name)
         state.timeline.keep()
+        state.refusals.keep()
         if state.joining:
             gathering.forget_joined(context)
         actions, state.actions = state.actions, []

@@ -1,0 +1,48 @@
+"""A tick whose commit fails is repeated as a whole: what it had taken from memory is done again."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncewire.errors import StoreFull
+from oncewire.message.instant import MINUTE
+from oncewire.protocol.notes import Note, Stopped
+from tests.handler.network import Network
+from tests.handler.runtime.test_clock import SetPair
+from tests.handler.runtime.test_clock_at_the_edge import refused
+from tests.handler.test_restart import owe_answers
+
+
+def fail(pair: Network, name: str) -> None:
+    """The commit of the next tick fails: the disk is full."""
+    engine = pair.engines[name]
+    engine.context.store.fail_next_commit(StoreFull("full"))  # type: ignore[attr-defined]
+    with engine.context.transition() as tx:
+        engine.context.write(tx, [Note(Stopped())])
+    engine.tick()
+    with pytest.raises(StoreFull):
+        engine.commit()
+
+
+def test_refusals_are_counted_once() -> None:
+    pair = SetPair.pair()
+    refused(pair, 0, 3)
+    pair.world("beta").time += MINUTE
+    fail(pair, "beta")
+    pair.pass_time(MINUTE, MINUTE, MINUTE)
+    with pair.beta.context.store.reader() as reader:
+        assert [one.count for one in reader.refusals(100)] == [3]
+    assert pair.beta.context.state.refusals.counted == ()
+
+
+def test_answers_of_an_earlier_run_are_posted(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Network.pair("ebms2", lose_answer=lambda count: True)
+    monkeypatch.setattr("oncewire.handler.receiving.receive.REPOSTED", 2)
+    owe_answers(pair, 5)
+    pair.crash("beta")
+    assert len(pair.answers) == 2
+    fail(pair, "beta")
+    for _ in range(5):
+        pair.beta.tick()
+        pair.settle("beta")
+    assert len(set(pair.answers)) == 5
