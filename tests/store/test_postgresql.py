@@ -26,12 +26,15 @@ from oncewire.errors import (
     StoreProblem,
     StoreReplaced,
 )
+from oncewire.lab.bench import growth
 from oncewire.protocol.sending import SendingChannel
 from oncewire.store.postgresql import connection as connecting
 from oncewire.store.postgresql.connection import check_address, place
 from oncewire.store.postgresql.reader import PostgresReaders
+from oncewire.store.postgresql.session import native
 from oncewire.store.postgresql.store import NEXT_WAKE, PostgresStore
 from oncewire.store.records import StoreMark
+from oncewire.store.sql.backend import _OLD_INCOMING, _OLD_OUTGOING
 from oncewire.store.sql.origin import Migration
 from oncewire.store.sqlite import connection as sqlite
 from tests.examples import examples
@@ -229,6 +232,36 @@ def test_the_next_wake_is_found_without_reading_all_messages(backend: PostgresBa
         plan = "\n".join(str(line) for (line,) in connection.execute(asked, ("one", '["m7"]')))
     assert "message_message_id_key" in plan
     assert "Seq Scan on message" not in plan
+
+
+@pytest.mark.parametrize("statement", [_OLD_OUTGOING, _OLD_INCOMING])
+def test_what_may_go_is_found_without_reading_all_messages(
+    backend: PostgresBackend, statement: str
+) -> None:
+    with backend.store.transition() as tx:
+        add(tx, sent("a"))
+        tx.add_incoming(received("b"))
+    backend.store.commit()
+    with psycopg.connect(backend.url, autocommit=True) as connection:
+        for table in ("message", "outgoing", "incoming"):
+            described = connection.execute(f"SELECT * FROM {table} LIMIT 0").description or ()
+            columns = [column.name for column in described]
+            values = growth.copied(columns, growth.NUMBERED[table], dict.fromkeys(growth.KEYS, 2))
+            connection.execute(
+                f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)} "
+                f"FROM generate_series(1, 5000) AS copy(n) CROSS JOIN {table}"
+            )
+        for table, state in (("outgoing", "delivered"), ("incoming", "confirmed")):
+            ended = f"state = '{state}', keep_until = 10 * message"
+            connection.execute(f"UPDATE {table} SET {ended}")
+        connection.execute("ANALYZE")
+        connection.execute("SET plan_cache_mode = force_generic_plan")
+        connection.execute(f"PREPARE old AS {native(statement)}".encode())
+        given = ", ".join("1" for _ in set(re.findall(r"\$\d", native(statement))))
+        found = connection.execute(f"EXPLAIN EXECUTE old ({given})".encode())
+        plan = "\n".join(str(line) for (line,) in found)
+    assert "_keep on" in plan
+    assert "Seq Scan on" not in plan.replace("Seq Scan on incident", "")
 
 
 def test_one_handler_has_the_store(

@@ -12,7 +12,7 @@ import pytest
 
 from oncewire.entry.cli import output
 from oncewire.entry.party.partners import with_values
-from oncewire.lab.postgres_server import check_programs
+from oncewire.lab.demo.stores import check_programs
 from tests.buckets import serving
 from tests.entry.served import both_served
 from tests.entry.terminal import run, run_json
