@@ -5,9 +5,8 @@ that writes to the disk, behind HAProxy; then two parties on SQLite do the same.
 of them runs its limit: two clients of the same server, one for each party, that do as many commits
 and round trips as its handlers did, with rows of the same bytes, and nothing else. Told are
 messages a second and the processor time of a message: the handlers', and the server's.
-
-`--kept N` measures growth instead: two parties that hold N messages each, by turns with two that
-hold a thousand.
+Of each party it tells where its turns spend their time: until the lock is there, with it, and in
+the commit.
 """
 
 from __future__ import annotations
@@ -18,22 +17,21 @@ import json
 import multiprocessing
 import os
 import shutil
-import sys
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from bench._turns import TOLD
 from bench.drivers import SCHEMA, with_psycopg
 from oncewire.entry.files import read_text, write_new
 from oncewire.entry.party.partners import with_values
-from oncewire.entry.running.assemble import RECORD
-from oncewire.lab.bench import growth
-from oncewire.lab.bench.exchange import RECEIVER, SENDER, SIDE, Child, Task, make_pair
+from oncewire.lab.bench.exchange import RECEIVER, SENDER, Child, Task, make_pair
 from oncewire.lab.bench.figures import Configuration
 from oncewire.lab.demo.stores import PostgresServer
 from oncewire.lab.demo.ways import free_port
@@ -43,6 +41,7 @@ from tests.handler.processes.balancer import Balancer
 CONFIGURATION = Configuration(taken=True)
 ENVELOPE = 2_752
 """Bytes around a document, as in the limit of an exchange."""
+TIMED = "bench._turns"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -112,10 +111,14 @@ class Parties:
             "seconds": max(each["seconds"] for each in pushed),
         }
 
-    def processor(self) -> float:
-        """Seconds of all handlers."""
-        every = (*self.senders, *self.receivers)
-        return sum(float(each.ask("spent")["processor"]) for each in every)
+    def spent(self) -> dict[str, Counter[str]]:
+        """Seconds of the handlers of each party, and their turns."""
+        found: dict[str, Counter[str]] = {SENDER: Counter(), RECEIVER: Counter()}
+        for name, children in ((SENDER, self.senders), (RECEIVER, self.receivers)):
+            for child in children:
+                said = child.ask("spent")
+                found[name].update({key: said[key] for key in ("processor", *TOLD)})
+        return found
 
 
 def change(folder: Path, **said: str | int) -> None:
@@ -161,7 +164,7 @@ def open_parties(folder: Path, made: dict[str, list[Path]]) -> Iterator[Parties]
                 balancer = Balancer(folder / f"{name}.cfg", port, listening)
                 stack.callback(balancer.close)
         opened = {
-            name: tuple(stack.enter_context(Child(SIDE, each)) for each in folders)
+            name: tuple(stack.enter_context(Child(TIMED, each)) for each in folders)
             for name, folders in made.items()
         }
         for receiver in opened[RECEIVER]:
@@ -210,6 +213,7 @@ def limit(server: DiskServer, each: float, seconds: float) -> float:
 def measure(server: DiskServer, handlers: int, said: argparse.Namespace) -> dict[str, object]:
     """One number of handlers, by turns with its limit; 0 handlers: a party on SQLite."""
     rates, limits, own, servers = [], [], [], []
+    shares: dict[str, list[dict[str, float]]] = {SENDER: [], RECEIVER: []}
     with tempfile.TemporaryDirectory(prefix="oncewire-bench-") as name:
         folder = Path(name)
         made = make(folder, server if handlers else None, max(1, handlers))
@@ -217,11 +221,14 @@ def measure(server: DiskServer, handlers: int, said: argparse.Namespace) -> dict
             parties.push(said.warming, said.in_flight)
             each = 1.0
             for _ in range(said.repeats):
-                before, spent, theirs = commits(server.url()), parties.processor(), server_seconds()
+                before, spent, theirs = commits(server.url()), parties.spent(), server_seconds()
                 pushed = parties.push(said.seconds, said.in_flight)
                 messages = pushed["messages"]
                 rates.append(messages / pushed["seconds"])
-                own.append((parties.processor() - spent) / messages * 1e6)
+                for party, after in parties.spent().items():
+                    after.subtract(spent[party])
+                    shares[party].append(each_of(after, messages))
+                own.append(sum(found[-1]["processor"] for found in shares.values()) * 1e6)
                 if handlers:
                     servers.append((server_seconds() - theirs) / messages * 1e6)
                     each = (commits(server.url()) - before) / messages
@@ -236,69 +243,15 @@ def measure(server: DiskServer, handlers: int, said: argparse.Namespace) -> dict
         found["commits a message"] = round(each, 2)
         found["limit"] = round(median(limits))
         found["of the limit"] = round(median(rates) / median(limits), 3)
+        for party, told in shares.items():
+            found[party] = {key: round(median(one[key] for one in told) * 1e6) for key in TOLD[1:]}
+            found[party]["messages a turn"] = round(1 / median(one["turns"] for one in told), 1)
     return found
 
 
-def multiply(url: str, times: int) -> None:
-    """Have everything that a closed store holds so many times, under MessageIds of their own."""
-    with connect(url) as connection:
-        spans = {}
-        for table, key in growth.KEYS.items():
-            found = connection.execute(f"SELECT coalesce(max({key}), 0) FROM {table}").fetchone()
-            spans[table] = int(str((found or (0,))[0]))
-        for table, numbered in growth.NUMBERED.items():
-            described = connection.execute(f"SELECT * FROM {table} LIMIT 0").description or ()
-            columns = [column.name for column in described]
-            values = growth.copied(columns, numbered, spans)
-            connection.execute(
-                f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)} "
-                f"FROM generate_series(1, {times - 1}) AS copy(n) CROSS JOIN {table}"
-            )
-        for counted, table in growth.COUNTED:
-            added = spans[table] * (times - 1)
-            connection.execute(f"UPDATE counter SET {counted} = {counted} + {added}")
-    with connect(url) as connection:
-        connection.execute("ANALYZE")
-
-
-def grown(server: DiskServer, said: argparse.Namespace) -> dict[str, object]:
-    """Two parties that hold much, by turns with two that hold a thousand messages."""
-    with contextlib.ExitStack() as stack:
-        folders = [
-            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oncewire-bench-")))
-            for _ in range(2)
-        ]
-        pairs = []
-        for folder, kept in zip(folders, (growth.FEW, said.kept), strict=True):
-            made = make(folder, server, 1)
-            with open_parties(folder, made) as parties:
-                sent = 0
-                while sent < growth.FEW:
-                    sent += parties.push(0.2, said.in_flight)["messages"]
-                while parties.receivers[0].ask("spent")["taken"] < sent:
-                    time.sleep(0.05)
-            if kept > growth.FEW:
-                began = time.perf_counter()
-                for (party,) in made.values():
-                    text = read_text(party / "oncewire.toml", "settings")
-                    multiply(text.split('url = "')[1].split('"')[0], kept // sent)
-                    (party / RECORD).unlink(missing_ok=True)
-                print(f"multiplied in {time.perf_counter() - began:.0f} s", file=sys.stderr)
-            pairs.append(stack.enter_context(open_parties(folder, made)))
-        rates: list[list[float]] = [[], []]
-        for parties in pairs:
-            parties.push(said.warming, said.in_flight)
-        for _ in range(said.repeats):
-            for found, parties in zip(rates, pairs, strict=True):
-                pushed = parties.push(said.seconds, said.in_flight)
-                found.append(pushed["messages"] / pushed["seconds"])
-        few, many = (median(found) for found in rates)
-    return {
-        "messages kept by each party": said.kept,
-        "messages a second": round(many),
-        f"with {growth.FEW}": round(few),
-        "ratio": round(many / few, 3),
-    }
+def each_of(spent: Counter[str], messages: int) -> dict[str, float]:
+    """What one message took of it."""
+    return {name: value / messages for name, value in spent.items()}
 
 
 def main() -> None:
@@ -308,12 +261,8 @@ def main() -> None:
     parser.add_argument("--warming", type=float, default=4.0)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--in-flight", type=int, default=48)
-    parser.add_argument("--kept", type=int, default=0)
     said = parser.parse_args()
     with open_server() as server:
-        if said.kept:
-            print(json.dumps(grown(server, said)), flush=True)
-            return
         for handlers in (1, 2, 3, 0):
             print(json.dumps(measure(server, handlers, said)), flush=True)
 
