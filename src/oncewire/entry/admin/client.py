@@ -186,7 +186,14 @@ class ConnectedParty(PartyFace, Awaiting):
     ) -> Accepted:
         """Hand documents in, once."""
         body: Any = None
-        if len(payloads) == 1 and not _is_taken_apart(payloads[0]):
+        kinds = [payload.media_type.partition(";")[0].strip().lower() for payload in payloads]
+        # The admin port would not take a body of such a type for the document itself; in a part of
+        # a multipart/mixed it does.
+        apart = any(
+            kind.startswith("multipart/") or kind == "application/x-www-form-urlencoded"
+            for kind in kinds
+        )
+        if len(payloads) == 1 and not apart:
             (payload,) = payloads
             headers = {**headers, "Content-Type": payload.media_type}
             if payload.file_name:
@@ -246,13 +253,6 @@ async def _check(response: aiohttp.ClientResponse) -> None:
     unnamed = TransportProblem if passing else InvalidValue if response.status < 500 else None
     kind = _KINDS.get(word, unnamed or OncewireError)
     raise kind(detail, remedy=str(said.get("next", "")))
-
-
-def _is_taken_apart(payload: Payload) -> bool:
-    """Whether the admin port would not take a body of that media type for the document itself. In
-    a part of a multipart/mixed it does."""
-    kind = payload.media_type.partition(";")[0].strip().lower()
-    return kind.startswith("multipart/") or kind == "application/x-www-form-urlencoded"
 
 
 def _text(value: Any) -> str:

@@ -19,40 +19,15 @@ from oncewire import __version__
 from oncewire.entry.admin.form import IDEMPOTENCY, KEY_MAX, MESSAGES, TakenMessage, VerbForm
 from oncewire.entry.admin.requests import MEDIA_TYPE, SCHEMA, Refused, parameters
 from oncewire.entry.admin.tokens import Token
+from oncewire.entry.control.values import FORMS
 from oncewire.entry.control.verb import Argument, Permission
-from oncewire.entry.control.verbs import MEANINGS, Status
-from oncewire.entry.messages.listing import MessagePage
-from oncewire.entry.messages.outlook import Trouble
-from oncewire.entry.messages.story import MessageDetails, Story
+from oncewire.entry.control.verbs import MEANINGS, TABLE
 from oncewire.entry.messages.submitting import SendOptions
 from oncewire.entry.party.settings import Settings
-from oncewire.entry.watching.channels import ChannelView
-from oncewire.entry.watching.snapshot import Overview, Readiness
-from oncewire.handler.actions import Accepted, Notice
-from oncewire.handler.runtime.trying import Tried
-from oncewire.journal.outcome import Outcome
-from oncewire.message.envelope import StatusResponse
 
 TYPES: dict[str, Any] = {
-    "None": None,
-    "str": str,
-    "list[str]": list[str],
-    "int": int,
-    "bool": bool,
-    "Accepted": Accepted,
-    "Outcome | None": Outcome | None,
-    MESSAGES: list[TakenMessage],  # type: ignore[valid-type]
-    "list[Notice]": list[Notice],
-    "StatusResponse | None": StatusResponse | None,
-    "list[Tried]": list[Tried],
-    "Status": Status,
-    "MessagePage": MessagePage,
-    "Story": Story,
-    "MessageDetails": MessageDetails,
-    "list[Trouble]": list[Trouble],
-    "list[ChannelView]": list[ChannelView],
-    "Overview": Overview,
-    "Readiness": Readiness,
+    verb.returns: list[TakenMessage] if verb.returns == MESSAGES else FORMS[verb.returns].kind  # type: ignore[valid-type]
+    for verb in TABLE.values()
 }
 """What the results of verbs are in Python, by their annotation."""
 

@@ -200,7 +200,15 @@ class _AdminPort:
         finally:
             self._close()
             if self._child is not None:
-                await _end(self._child)
+                if self._child.stdin is not None:
+                    self._child.stdin.write(STOP)
+                    self._child.stdin.close()
+                try:
+                    async with asyncio.timeout(STOP_SECONDS):
+                        await self._child.wait()
+                except TimeoutError:
+                    self._child.kill()
+                    await self._child.wait()
 
     def _close(self) -> None:
         if self._listener is not None:
@@ -244,18 +252,6 @@ async def _started(
         f"the admin port did not start: {why}",
         remedy="look into the log, or set admin.port = 0",
     )
-
-
-async def _end(child: Process) -> None:
-    if child.stdin is not None:
-        child.stdin.write(STOP)
-        child.stdin.close()
-    try:
-        async with asyncio.timeout(STOP_SECONDS):
-            await child.wait()
-    except TimeoutError:
-        child.kill()
-        await child.wait()
 
 
 # --- the child's side --------------------------------------------------------------------------

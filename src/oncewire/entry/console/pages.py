@@ -431,6 +431,8 @@ class Console:
         meant = {"message_id": message_id} | ({"direction": direction} if direction else {})
         story = await self._offers.ask("why", who, **meant)
         details = await self._offers.ask("show", who, **meant)
+        admin = self._settings.admin
+        scheme = "http" if admin.certificate is None else "https"
         return self._page(
             request,
             who,
@@ -443,7 +445,7 @@ class Console:
                 "ladder": ladder.draw(story),
                 "tone_of": ladder.tone_of,
                 "preview": await self._preview(request, who, message_id),
-                "url": self._url(),
+                "url": f"{scheme}://{admin.names[0] if admin.names else admin.host}:{admin.port}",
                 "quoted": shell_quote(message_id),
                 "encoded": quote(message_id, safe=""),
             },
@@ -462,11 +464,6 @@ class Console:
             return {"number": number, "problem": _in_words(error), "text": ""}
         text = data.decode("utf-8", "replace")
         return {"number": number, "problem": "", "text": text, "whole": found.size <= PREVIEW}
-
-    def _url(self) -> str:
-        admin = self._settings.admin
-        scheme = "http" if admin.certificate is None else "https"
-        return f"{scheme}://{admin.names[0] if admin.names else admin.host}:{admin.port}"
 
     @_page_at("/console/document", TAKE)
     async def _document(self, request: Request, _who: Session) -> Response:

@@ -194,7 +194,10 @@ def summed_up(wanted: Wanted, tally: Mapping[str, int], today: date, *, whole: b
         named = f"{many} {word} {partner or 'partners'}"
         verdict = _verdict(counts) if way == "out" and partner and whole else ""
         said.append(f"{verdict}{named}{_became(way, counts, total)}")
-    when = _when(wanted, today)
+    when, (since, until) = "", (wanted.filters.get(name, "") for name in ("since", "until"))
+    if _DAY.match(since) and until == next_day(since):
+        ago = (today - date.fromisoformat(since)).days
+        when = {0: f"Today ({since})", 1: f"Yesterday ({since})"}.get(ago, since)
     looked = "" if whole else "of the newest that were counted, "
     text = "; ".join(said) or f"no message{_NONE[wanted.direction] + partner if partner else ''}"
     text = f"{when}: {looked}{text}" if when else f"{looked}{text}"
@@ -223,12 +226,3 @@ def _became(way: str, counts: Mapping[str, int], total: int) -> str:
         return f", all {next(iter(good))}"
     words = [f"{count:,} {word.replace('_', ' ')}" for word, count in {**good, **rest}.items()]
     return f", {', '.join(words)}" if words else ""
-
-
-def _when(wanted: Wanted, today: date) -> str:
-    """The day that is asked for, if it is one."""
-    since, until = (wanted.filters.get(name, "") for name in ("since", "until"))
-    if not _DAY.match(since) or until != next_day(since):
-        return ""
-    ago = (today - date.fromisoformat(since)).days
-    return {0: f"Today ({since})", 1: f"Yesterday ({since})"}.get(ago, since)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from inspect import BoundArguments
 from pathlib import Path
@@ -30,7 +30,7 @@ from oncewire.entry.messages.story import MessageDetails, Story
 from oncewire.entry.watching.channels import ChannelView
 from oncewire.entry.watching.snapshot import Overview, Readiness
 from oncewire.errors import InvalidValue, NotHere
-from oncewire.handler.actions import Accepted, Submission
+from oncewire.handler.actions import Accepted, Notice, Submission
 from oncewire.handler.delivering.view import JoinedContent, PartContent
 from oncewire.handler.runtime.trying import Tried
 from oncewire.journal.outcome import Outcome
@@ -128,6 +128,8 @@ class ValueForm:
 
     write: Callable[[Any, Parts], Any]
     read: Callable[[Any, Parts], Any]
+    kind: Any = None
+    """The type as JSON has it."""
 
 
 # --- requests and answers ----------------------------------------------------------------------
@@ -183,21 +185,25 @@ def _read(kind: str, value: Any, parts: Parts, name: str) -> Any:
 # --- forms -------------------------------------------------------------------------------------
 
 
-_PLAIN = ValueForm(lambda value, _parts: value, lambda value, _parts: value)
-"""What JSON has as it is; `arguments` says what it may be."""
+def _plain(kind: Any) -> ValueForm:
+    """What JSON has as it is; `checked` says what it may be."""
+    return ValueForm(lambda value, _parts: value, lambda value, _parts: value, kind)
 
 
-def _or_none(form: ValueForm) -> ValueForm:
+def _record(kind: Any) -> ValueForm:
+    """A record, as JSON has it."""
     return ValueForm(
-        lambda value, parts: None if value is None else form.write(value, parts),
-        lambda value, parts: None if value is None else form.read(value, parts),
+        lambda value, _parts: msgspec.to_builtins(value),
+        lambda facts, _parts: msgspec.convert(facts, kind),
+        kind,
     )
 
 
-def _list_of(form: ValueForm) -> ValueForm:
+def _list_of(form: ValueForm, kind: Any) -> ValueForm:
     return ValueForm(
         lambda values, parts: [form.write(value, parts) for value in values],
         lambda values, parts: [form.read(value, parts) for value in list(values)],
+        kind,
     )
 
 
@@ -326,57 +332,33 @@ def _opened(path: Path) -> BinaryIO:
         ) from None
 
 
-def _struct(kind: type[Any]) -> ValueForm:
-    """A record, as JSON has it."""
-    return ValueForm(
-        lambda value, _parts: msgspec.to_builtins(value),
-        lambda facts, _parts: msgspec.convert(facts, kind),
-    )
-
-
-_STATUS = {each.name for each in fields(Status)}
-
-_WORD = ValueForm(
-    lambda outcome, _parts: outcome.value,
-    lambda word, _parts: Outcome(word),
-)
+_MESSAGE = ValueForm(_write_message, _read_message)
 _NOTICE = ValueForm(
     lambda notice, _parts: notice_facts(notice),
     lambda facts, _parts: notice_from(facts),
 )
-_RESPONSE = ValueForm(
-    lambda said, _parts: msgspec.structs.asdict(said),
-    lambda said, _parts: msgspec.convert(said, StatusResponse),
-)
 
 FORMS: dict[str, ValueForm] = {
-    "None": ValueForm(lambda _value, _parts: None, lambda _value, _parts: None),
-    "str": _PLAIN,
-    "str | None": _PLAIN,
-    "int": _PLAIN,
-    "float": _PLAIN,
-    "bool": _PLAIN,
+    "None": _plain(None),
+    "str": _plain(str),
+    "str | None": _plain(str | None),
+    "int": _plain(int),
+    "float": _plain(float),
+    "bool": _plain(bool),
     "Submission": ValueForm(_write_submission, _read_submission),
-    "Accepted": ValueForm(
-        lambda accepted, _parts: asdict(accepted), lambda facts, _parts: Accepted(**facts)
-    ),
-    "Outcome | None": _or_none(_WORD),
-    "list[ReceivedMessage]": _list_of(ValueForm(_write_message, _read_message)),
-    "list[Notice]": _list_of(_NOTICE),
-    "StatusResponse | None": _or_none(_RESPONSE),
-    "MessagePage": _struct(MessagePage),
-    "Readiness": _struct(Readiness),
-    "MessageDetails": _struct(MessageDetails),
-    "Overview": _struct(Overview),
-    "Story": _struct(Story),
-    "list[ChannelView]": _list_of(_struct(ChannelView)),
-    "list[Trouble]": _list_of(_struct(Trouble)),
-    "list[Tried]": _list_of(
-        ValueForm(lambda tried, _parts: asdict(tried), lambda facts, _parts: Tried(**facts))
-    ),
-    "Status": ValueForm(
-        lambda status, _parts: asdict(status),
-        lambda facts, _parts: Status(**{key: facts[key] for key in facts if key in _STATUS}),
-    ),
+    "Accepted": _record(Accepted),
+    "Outcome | None": _record(Outcome | None),
+    "list[ReceivedMessage]": _list_of(_MESSAGE, list[ReceivedMessage]),
+    "list[Notice]": _list_of(_NOTICE, list[Notice]),
+    "StatusResponse | None": _record(StatusResponse | None),
+    "MessagePage": _record(MessagePage),
+    "Readiness": _record(Readiness),
+    "MessageDetails": _record(MessageDetails),
+    "Overview": _record(Overview),
+    "Story": _record(Story),
+    "list[ChannelView]": _record(list[ChannelView]),
+    "list[Trouble]": _record(list[Trouble]),
+    "list[Tried]": _record(list[Tried]),
+    "Status": _record(Status),
 }
 """Every type that a verb takes or returns, under its annotation."""

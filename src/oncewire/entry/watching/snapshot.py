@@ -366,17 +366,11 @@ def readiness(handler: Handler, patience: float = PATIENCE) -> Readiness:
 
 def judge(seen: Snapshot) -> Readiness:
     """The readiness of what was seen."""
-    reasons = list(_reasons(seen))
-    return Readiness(not reasons, reasons, list(_doubts(seen)))
-
-
-def _reasons(seen: Snapshot) -> Iterator[str]:
     free = seen.space.free
-    if free is not None and free < SPACE_NONE:
-        yield f"the disk is full: {size_of(free)} free"
-    for incident in seen.incidents:
-        if incident.channel in (STORE, DAMAGED):
-            yield incident.reason
+    full = free is not None and free < SPACE_NONE
+    reasons = [f"the disk is full: {size_of(free or 0)} free"] if full else []
+    reasons += [each.reason for each in seen.incidents if each.channel in (STORE, DAMAGED)]
+    return Readiness(not reasons, reasons, list(_doubts(seen)))
 
 
 def _doubts(seen: Snapshot) -> Iterator[str]:

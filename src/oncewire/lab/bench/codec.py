@@ -63,20 +63,20 @@ def by_turns(works: Works, seconds: float, repeats: int = 1) -> list[dict[str, f
 
     Counted is the processor's time of this thread, so that a busy machine costs precision only.
     """
-    return [_round(works, seconds / repeats) for _ in range(repeats)]
-
-
-def _round(works: Works, seconds: float) -> dict[str, float]:
-    best = dict.fromkeys(works, float("inf"))
-    end = time.perf_counter() + seconds
-    while True:
-        for name, work in works.items():
-            begin = time.thread_time()
-            for _ in range(5):
-                work()
-            best[name] = min(best[name], (time.thread_time() - begin) / 5 * 1e6)
-        if time.perf_counter() >= end:
-            return best
+    found = []
+    for _ in range(repeats):
+        best = dict.fromkeys(works, float("inf"))
+        end = time.perf_counter() + seconds / repeats
+        while True:
+            for name, work in works.items():
+                begin = time.thread_time()
+                for _ in range(5):
+                    work()
+                best[name] = min(best[name], (time.thread_time() - begin) / 5 * 1e6)
+            if time.perf_counter() >= end:
+                break
+        found.append(best)
+    return found
 
 
 def order(dialect: Dialect) -> Message:

@@ -43,16 +43,7 @@ _TROUBLES = (
     "SELECT ifnull(sum(kind = 'sent' AND attempt > 1), 0), "
     "ifnull(sum(kind IN ('send_failed', 'transient')), 0) FROM journal_row"
 )
-
-
-def _troubles(connection: apsw.Connection) -> tuple[int, int]:
-    """Attempts beyond the first, and failed attempts, by the journal."""
-    try:
-        retries, failed = next(iter(connection.execute(_TROUBLES)))
-    except apsw.SQLError:
-        # It is no store's.
-        return 0, 0
-    return int(retries), int(failed)
+"""Attempts beyond the first, and failed attempts, by the journal."""
 
 
 class Counting:
@@ -68,20 +59,33 @@ class Counting:
 
     def begin(self) -> None:
         """Count statements and commits from now on."""
+
+        def statement(_: dict[str, Any]) -> None:
+            self._statements += 1
+
+        def commit() -> bool:
+            self._commits += 1
+            return False
+
         for connection in self._open():
-            connection.trace_v2(apsw.SQLITE_TRACE_STMT, self._statement)
-            connection.set_commit_hook(self._commit)
+            connection.trace_v2(apsw.SQLITE_TRACE_STMT, statement)
+            connection.set_commit_hook(commit)
 
     def totals(self) -> dict[str, int]:
         """All counts so far."""
         rows = sum(connection.total_changes() for connection in self._open())
-        troubles = [_troubles(connection) for connection in self._open()]
+        retries = failed = 0
+        for connection in self._open():
+            # One that is no store's has no journal.
+            with contextlib.suppress(apsw.SQLError):
+                more, lost = next(iter(connection.execute(_TROUBLES)))
+                retries, failed = retries + int(more), failed + int(lost)
         return {
             "statements": self._statements,
             "rows": rows,
             "fsyncs": self._commits,
-            "retries": sum(found[0] for found in troubles),
-            "failed_attempts": sum(found[1] for found in troubles),
+            "retries": retries,
+            "failed_attempts": failed,
         }
 
     def _open(self) -> list[apsw.Connection]:
@@ -93,13 +97,6 @@ class Counting:
                 continue
             found.append(connection)
         return found
-
-    def _statement(self, _: dict[str, Any]) -> None:
-        self._statements += 1
-
-    def _commit(self) -> bool:
-        self._commits += 1
-        return False
 
 
 class Side:

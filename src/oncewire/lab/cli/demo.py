@@ -162,8 +162,13 @@ def demo(
             for violation in found
         ]
         fine = books.excused if isinstance(books, Unread) else books.clean(outcome.plan.messages)
+        order = f"PO-{outcome.plan.messages // 2:04} -c {typed(outcome.plan.folder / 'buyer')}"
+        hub, seller = (typed(outcome.plan.folder / name) for name in ("hub", "seller"))
         hints = [
-            _told_by(outcome.plan),
+            # What tells an order's whole way.
+            f"oncewire show {order} --with {hub} --with {seller}"
+            if outcome.plan.hub
+            else f"oncewire why {order} --with {seller}",
             f"oncewire outbox -c {typed(outcome.plan.folder / 'buyer')}",
         ]
         if not kept_in.stay and not keep:
@@ -360,12 +365,3 @@ def _summary(outcome: DemoResult, books: Books | Unread) -> str:
     if books.clean(wanted):
         return f"{said} Spark's ledger says the same, and {agreed}."
     return f"The journals look good, but the ledger that Spark computed does not; {agreed}."
-
-
-def _told_by(plan: Plan) -> str:
-    """The command that tells an order's whole way."""
-    buyer, hub, seller = (typed(plan.folder / name) for name in ("buyer", "hub", "seller"))
-    order = f"PO-{plan.messages // 2:04} -c {buyer}"
-    if plan.hub:
-        return f"oncewire show {order} --with {hub} --with {seller}"
-    return f"oncewire why {order} --with {seller}"

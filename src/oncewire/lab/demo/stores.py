@@ -4,6 +4,7 @@ server, too: the programs of an installation, over files in a folder."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import pwd
@@ -123,7 +124,8 @@ class PostgresServer:
         )
         try:
             for _ in range(int(START_SECONDS / LOOK_EVERY)):
-                if self._answers():
+                with contextlib.suppress(StoreGone):
+                    self.ask("SELECT 1")
                     return
                 if self.process.poll() is not None:
                     break
@@ -132,13 +134,6 @@ class PostgresServer:
         except BaseException:
             self.stop()
             raise
-
-    def _answers(self) -> bool:
-        try:
-            self.ask("SELECT 1")
-        except StoreGone:
-            return False
-        return True
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop it; SIGINT: without waiting for its clients, SIGQUIT: at once, as in a crash."""

@@ -295,7 +295,12 @@ def _journals(spark: SparkSession, lake: Lake, version: Version, drafts: DataFra
     for tables in run_each(spark, calls):
         for table, entry in tables.items():
             version = version.adding(table, entry)
-    return _with_ends(spark, lake, version.adding("journal", *entries))
+    version = version.adding("journal", *entries)
+    # The last row of each node, as the lake remembers it.
+    last = f.max_by(f.struct("seq", "at", "boot"), "seq").alias("last")
+    for row in lake.read(spark, version, JOURNAL, "journal").groupBy("node").agg(last).collect():
+        version = version.with_node(row["node"], NodeState(*row["last"]))
+    return version
 
 
 def _write_silver(root: Path, path: str) -> dict[str, Entry]:
@@ -306,15 +311,6 @@ def _write_silver(root: Path, path: str) -> dict[str, Entry]:
     for batch in ds.dataset(root / path, format="parquet").to_batches(columns=list(COLUMNS)):
         silver.add(rows_of_batch(batch))
     return silver.close()
-
-
-def _with_ends(spark: SparkSession, lake: Lake, version: Version) -> Version:
-    """The last row of each node, as the lake remembers it."""
-    last = f.max_by(f.struct("seq", "at", "boot"), "seq").alias("last")
-    rows = lake.read(spark, version, JOURNAL, "journal").groupBy("node").agg(last).collect()
-    for row in rows:
-        version = version.with_node(row["node"], NodeState(*row["last"]))
-    return version
 
 
 def _offsets(dated: DataFrame) -> tuple[dict[tuple[str, int], int], dict[str, int]]:

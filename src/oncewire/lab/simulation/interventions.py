@@ -62,9 +62,10 @@ class Operator:
         if message_id is not None and tired:
             self._abandon(message_id)
         elif channel is not None:
-            blocking = self._blocking(channel) if tired else None
-            if blocking is not None:
-                self._abandon(blocking)
+            with machine.store.reader() as reader:
+                sending = reader.sending_channel(channel) if tired else None
+            if sending is not None and sending.suspended_by is not None:
+                self._abandon(sending.suspended_by)
             else:
                 self._do("resume", lambda: engine.resume(channel=channel))
         elif message_id is None:
@@ -76,15 +77,6 @@ class Operator:
             # application refuses cannot be sent again either.
             self._abandon(message_id)
         machine.ledger.happened["incident met"] += 1
-
-    def _blocking(self, channel: str) -> str | None:
-        """The message that a channel stands still for."""
-        with self._machine.store.reader() as reader:
-            sending, _ = reader.channels()
-        return next(
-            (each_channel.suspended_by for each_channel in sending if each_channel.key == channel),
-            None,
-        )
 
     def _abandon(self, message_id: str) -> None:
         machine, engine = self._machine, self._machine.engine

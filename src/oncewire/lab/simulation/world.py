@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from oncewire.journal.predicates.context import Violation
 from oncewire.journal.row import Row
@@ -91,7 +92,11 @@ class World:
         self.links.healed = True
         interventions.mend_all(self)
         self._finish(self._longest() if self.plan.settles is None else self.plan.settles)
-        if self._was_paused():
+        # A pause that a partner asked for is kept, up to what the terms allow.
+        if any(
+            isinstance(event, Claim) or (isinstance(event, Mishap) and event.harm is Harm.BUSY)
+            for event in self.plan.events
+        ):
             self._until(self.clock.now + self._longest() // 2)
         if self.plan.probed:
             self._probe()
@@ -131,39 +136,30 @@ class World:
 
     def _schedule(self) -> None:
         for order in self.plan.orders:
-            self._at(order.at, lambda item=order: self._submit(item))  # type: ignore[misc]
+            self._at(order.at, partial(self._submit, order))
         orders = {order.number: order for order in self.plan.orders}
         for event in self.plan.events:
             if isinstance(event, ClockStep):
-                self._schedule_clock(event)
+                machine = self.machine(event.node)
+                self._at(event.at, partial(self._set_clock, machine, event.by))
+                self._at(event.at + event.lasts, partial(machine.set_clock, -event.by))
             elif isinstance(event, Change):
-                self._schedule_change(event)
+                self._at(event.at, partial(interventions.change, self, event))
+                if event.lasts is not None:
+                    end = event.at + event.lasts
+                    self._at(end, partial(interventions.mend, self, event.cpa_id, event.sides))
             elif isinstance(event, Meddling) and event.order in orders:
-                order = orders[event.order]
-                self._at(event.at, lambda e=event, o=order: interventions.meddle(self, e, o))  # type: ignore[misc]
+                self._at(event.at, partial(interventions.meddle, self, event, orders[event.order]))
             elif isinstance(event, Claim) and event.order in orders:
-                order = orders[event.order]
-                self._at(event.at, lambda e=event, o=order: interventions.claim(self, e, o))  # type: ignore[misc]
+                self._at(event.at, partial(interventions.claim, self, event, orders[event.order]))
         self.clock.after(OPERATOR, self._operate)
 
     def _at(self, at: Duration, event: Callable[[], None]) -> None:
         self.clock.at(START + at, event)
 
-    def _schedule_clock(self, event: ClockStep) -> None:
-        machine = self.machine(event.node)
-
-        def step() -> None:
-            self.ledger.happened["clock set"] += 1
-            machine.set_clock(event.by)
-
-        self._at(event.at, step)
-        self._at(event.at + event.lasts, lambda: machine.set_clock(-event.by))
-
-    def _schedule_change(self, event: Change) -> None:
-        self._at(event.at, lambda: interventions.change(self, event))
-        if event.lasts is not None:
-            end = event.at + event.lasts
-            self._at(end, lambda: interventions.mend(self, event.cpa_id, event.sides))
+    def _set_clock(self, machine: Machine, by: Duration) -> None:
+        self.ledger.happened["clock set"] += 1
+        machine.set_clock(by)
 
     def _submit(self, order: Order) -> None:
         submission = submission_of(order, document_of(order))
@@ -177,13 +173,6 @@ class World:
     def _until(self, instant: Instant) -> None:
         while self.clock.now < instant and self.clock.step():
             pass
-
-    def _was_paused(self) -> bool:
-        """Whether a partner asked for a pause; it is kept, up to what the terms allow."""
-        return any(
-            isinstance(event, Claim) or (isinstance(event, Mishap) and event.harm is Harm.BUSY)
-            for event in self.plan.events
-        )
 
     def _was_rescoped(self) -> bool:
         """Whether the numbers came to count in another scope. Those of the stream before, which
