@@ -1,4 +1,4 @@
-"""What the admin port answers: who calls is judged first, then the route does what it is for.
+"""The ASGI application of the admin port: it checks the caller first, then the route answers.
 
 Every route states the role that it needs. Those of verbs are made from the table of verbs; the
 others are here beside them, in one list.
@@ -98,14 +98,14 @@ QUERY_MAX = 8 * 1024
 """Bytes of a path and its query."""
 
 REFUSALS = 60
-"""Refused calls without a token in a minute from one address; after that it is told to wait, and
-the log says no more of it."""
+"""Refused calls without a token in a minute from one address; further ones get a 429 and are not
+logged."""
 
 ANSWERS_WITHIN = 5.0
-"""Seconds within which a handler that lives says how it is."""
+"""Seconds within which a running handler must answer a question about its state."""
 
 READERS = 4
-"""Requests that read the store at once: the rest wait, and partners do not."""
+"""Requests that read the store at the same time. Others queue, so that partners do not wait."""
 
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:; ?[\w.-]+=[\w.\"-]+)*", re.ASCII)
 _SAFE = {
@@ -118,7 +118,7 @@ _SAFE = {
 
 LOOK, TAKE = Permission.LOOK, Permission.TAKE
 HEALTH = ("/readyz", "/metrics")
-"""What is open to all where the settings say so."""
+"""Routes that need no token under `admin.open_health`."""
 
 AFTER = query("after", "Rows behind this seq.", "int", minimum=0)
 
@@ -198,14 +198,14 @@ class AdminApp:
         await response(scope, receive, send)
 
     def _told(self, error: Exception, request: Request, served: Served | None) -> Response:
-        """The answer that tells an error, to a program or to a person."""
+        """The answer to a request that failed: a problem for programs, a page for people."""
         if served is None or not served.page:
             return problem_of(error)
         told = problem_in(error)
         return self._console.problem(request, told.status, told.detail, told.remedy)
 
     def _judge(self, request: Request) -> Served:
-        """The route that is meant, if it is called in a way that may be answered at all."""
+        """The route of a request; Refused where its framing, host, origin or method is wrong."""
         scope = request.scope
         if len(scope["raw_path"]) + len(scope["query_string"]) > QUERY_MAX:
             raise Refused(414, "too-long", f"path and query have more than {QUERY_MAX} bytes")
@@ -243,7 +243,7 @@ class AdminApp:
         raise Refused(404, "no-route", "there is no such route", "/openapi.json lists them")
 
     def _caller(self, request: Request, served: Served) -> Token:
-        """The token of a request."""
+        """The token of a request, or one with the roles of its session."""
         if served.page:
             session = request.state.session = self._console.session(request)
             if served.permission is None:
@@ -286,7 +286,7 @@ class AdminApp:
     # --- verbs -----------------------------------------------------------------------------------
 
     async def _perform(self, asked: VerbForm, request: Request, caller: Token) -> Response:
-        """Have a verb done by the handler."""
+        """Run a verb in the handler."""
         given = query_of(request, asked) if asked.reads else await json_body(request)
         if not asked.reads and request.query_params:
             raise InvalidValue("arguments are in the query", remedy="give them as a JSON object")
@@ -302,7 +302,7 @@ class AdminApp:
     def _done(
         self, asked: VerbForm, given: dict[str, Any], caller: Token
     ) -> Coroutine[Any, Any, Any]:
-        """What comes of a verb, signed by who asks for it."""
+        """Run a verb with checked arguments; `by` is the name of the caller."""
         if asked.signed:
             given["by"] = caller.name
         bound: BoundArguments = checked(asked.verb, asked.verb.bind(given))
@@ -311,7 +311,7 @@ class AdminApp:
     # --- what the console is made of -------------------------------------------------------------
 
     async def ask(self, verb: str, session: Session, **given: Any) -> Any:
-        """Have a verb done for a person, as for a program: by its role, and with its name."""
+        """Run a verb for a session, with its roles and under its name."""
         asked = form.BY_NAME[verb]
         caller = _token(session)
         check_role(caller, asked.verb.permission)
@@ -328,7 +328,7 @@ class AdminApp:
         return self._feed.positions(who, every, may)
 
     def _check_room(self, who: str) -> None:
-        """Refuse one more listener where there are too many."""
+        """Refuse a listener beyond the limits."""
         if self._feed.listeners[who] >= LISTENERS_EACH:
             raise _LISTENS
         if self._feed.listeners.total() >= LISTENERS:
@@ -412,7 +412,7 @@ class AdminApp:
         return self._readers.reader()
 
     async def _read(self, question: Callable[[Reader], Any]) -> Any:
-        """Ask the store in a thread, with few others at once."""
+        """Ask the store in a thread; at most `READERS` questions run at the same time."""
 
         def ask() -> Any:
             with self._reader() as reader:
@@ -497,7 +497,7 @@ class AdminApp:
         ),
     )  # fmt: skip
     async def _events(self, request: Request, caller: Token) -> Response:
-        """What is added to the journal."""
+        """New rows of the journal as server-sent events."""
         given = parameters(request, {"after"})
         after: int | None = whole(given, "after", 0) if "after" in given else None
         after = next(feed.told_position(request.headers.get("last-event-id", "")), after)
@@ -569,7 +569,7 @@ class AdminApp:
 
     @ROUTES.result("/doctor", "doctor", "What the party stands on, looked at now.")
     async def doctor(self) -> list[dict[str, Any]]:
-        """What the party stands on, looked at now, by one at a time: it reads the whole store."""
+        """The findings of `oncewire doctor`; one run at a time: it reads the whole store."""
         async with self._examining:
             return await asyncio.to_thread(reports.doctor, self._settings, RealWorld().now())
 
@@ -619,12 +619,12 @@ class AdminApp:
 
     @ROUTES.route("GET", "/metrics", LOOK, operation("metrics", "Figures for Prometheus.", TEXT))
     async def _metrics(self, _request: Request, _caller: Token) -> Response:
-        """What is measured of the handler."""
+        """The metrics of the handler."""
         return Response(await _soon(self._verbs.figures()), media_type="text/plain")
 
 
 async def _soon(asking: Awaitable[T]) -> T:
-    """What a handler says of itself; TransportProblem where it does not."""
+    """The answer of the handler; TransportProblem where it does not come in time."""
     try:
         async with asyncio.timeout(ANSWERS_WITHIN):
             return await asking
@@ -667,7 +667,7 @@ def _served(page: Page) -> Served:
 
 
 def _token(session: Session) -> Token:
-    """What a session may do, as a token says it."""
+    """A token with the roles of a session."""
     return Token(session.name, session.roles, session.hash)
 
 
@@ -681,7 +681,7 @@ class Strangers:
         self._minute, self._counts = 0, dict[str, int]()
 
     def too_many(self, address: str) -> bool:
-        """Count one; whether the address is told to wait."""
+        """Count one refused call; True where the address has had too many."""
         minute = int(monotonic() // 60)
         if minute != self._minute:
             self._minute, self._counts = minute, {}
@@ -691,12 +691,12 @@ class Strangers:
 
 
 def _address(request: Request) -> str:
-    """Where a request comes from."""
+    """The address of the client."""
     return request.client.host if request.client else ""
 
 
 async def _while_there(request: Request, doing: Awaitable[Any]) -> Any:
-    """What comes of it, unless the caller hangs up first."""
+    """The result of a call; ClientDisconnect where the caller hangs up first."""
 
     async def hang_up() -> None:
         while (await request.receive())["type"] != "http.disconnect":

@@ -37,7 +37,7 @@ NDJSON, ARROW = "application/x-ndjson", "application/vnd.apache.arrow.stream"
 
 
 async def pages(readers: Readers, after: int, limit: int) -> AsyncIterator[list[Row]]:
-    """Rows behind a position, so many at most."""
+    """At most `limit` rows after a position."""
     while limit > 0:
         rows = await asyncio.to_thread(_since, readers, after, min(PAGE, limit))
         if not rows:
@@ -100,7 +100,7 @@ def _drained(sink: io.BytesIO) -> bytes:
 
 
 class Feed:
-    """What is added to the journal, for those who listen."""
+    """Follows the journal for all listeners."""
 
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
@@ -144,7 +144,7 @@ class Feed:
 
     @asynccontextmanager
     async def _listening(self, who: str) -> AsyncIterator[None]:
-        """One more listens; somebody looks for all of them."""
+        """Count a listener, and poll the journal while there is one."""
         self.listeners[who] += 1
         try:
             if self._looking is None:
@@ -160,7 +160,7 @@ class Feed:
                 self._looking = None
 
     async def _wait(self, position: int, patience: float) -> bool:
-        """Wait for rows behind a position; False: for long there were none."""
+        """Wait for rows after a position; False where none came in time."""
         async with self._grown:
             try:
                 async with asyncio.timeout(patience):

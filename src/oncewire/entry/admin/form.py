@@ -36,7 +36,7 @@ MESSAGES = "list[ReceivedMessage]"
 
 @dataclass(frozen=True, slots=True)
 class VerbForm:
-    """How one verb is asked for over HTTP."""
+    """The HTTP form of a verb."""
 
     verb: Verb[..., Any]
 
@@ -82,7 +82,7 @@ class VerbForm:
         return any(argument.name == "timeout" for argument in self.verb.arguments)
 
     def filled(self, message_id: str) -> str:
-        """The path about that message."""
+        """The path for a message."""
         return self.path.replace("{message_id}", quote(message_id, safe=""))
 
 

@@ -52,7 +52,7 @@ TOML = "application/toml"
 
 
 def _schema(kind: type[Struct]) -> dict[str, Any]:
-    """What is said of a JSON object."""
+    """The JSON schema of a record."""
     _, found = msgspec.json.schema_components([kind])
     return dict(found[kind.__name__])
 

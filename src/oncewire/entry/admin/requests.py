@@ -75,7 +75,7 @@ class Refused(Exception):
 
 
 def problem_in(error: Exception) -> Refused:
-    """What an error says to who asked, however it is told."""
+    """An error as a refusal, with its status, word, detail and remedy."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, OncewireError):
@@ -87,7 +87,7 @@ def problem_in(error: Exception) -> Refused:
 
 
 def problem_of(error: Exception) -> Response:
-    """The answer that tells an error."""
+    """An error as application/problem+json."""
     problem = problem_in(error)
     said = {
         "type": TYPE + problem.word,
@@ -133,7 +133,7 @@ JSON_MAX = 64 * 1024
 _ANY = "application/octet-stream"
 
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-"""What a form of a foreign page can send without being asked about it."""
+"""Media types that a form on a foreign page can send without a preflight."""
 
 
 _TOO_SLOW = Refused(408, "too-slow", "the body came too slowly", "send it again")
@@ -260,7 +260,7 @@ class _Mixed(MultipartReader):
 
 
 class _Tap(BaseProtocol):
-    """Lets a stream say that it has enough for now."""
+    """Lets the stream pause the body: the protocol object that aiohttp expects."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -269,16 +269,16 @@ class _Tap(BaseProtocol):
 
     @property
     def connected(self) -> bool:
-        """The stream ends when it is told so, not with a connection."""
+        """True: the stream is ended by `feed_eof`, not by a connection."""
         return True
 
     def pause_reading(self) -> None:
-        """The stream has enough."""
+        """Called by the stream when its buffer is full."""
         self._reading_paused = True
         self._open.clear()
 
     def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: ARG002
-        """The stream wants more."""
+        """Called by the stream when its buffer has room again."""
         self._reading_paused = False
         self._open.set()
 
@@ -394,7 +394,7 @@ def _no_number(word: str) -> None:
 
 
 def flag(given: dict[str, str], name: str) -> bool:
-    """A truth of the query; False where it is not given."""
+    """A boolean of the query; False where it is not given."""
     said = given.get(name, "false")
     if said not in ("true", "false"):
         raise InvalidValue(f"{name} is no bool", remedy="say true or false")
@@ -428,7 +428,7 @@ def stretch_of(request: Request, size: int, digest: str) -> tuple[int, int]:
 
 
 async def read_file(file: BinaryIO, left: int) -> AsyncIterator[bytes]:
-    """So many bytes of a file, which is closed behind them."""
+    """The next `left` bytes of a file, which is closed at the end."""
     try:
         while left and (piece := await asyncio.to_thread(file.read, min(left, 256 * 1024))):
             left -= len(piece)

@@ -85,7 +85,7 @@ def page(operations: Iterable[tuple[str, str, Permission | None, Operation]]) ->
 
 
 def verb_operation(form: VerbForm) -> Operation:
-    """What is said of a verb."""
+    """The OpenAPI operation of a verb."""
     verb = form.verb
     summary, _, more = verb.help.partition("\n")
     (result,), _ = msgspec.json.schema_components([TYPES[verb.returns]], ref_template=_REF)
@@ -128,7 +128,7 @@ def _result_of(schema: Any, says: str) -> Operation:
 
 
 def _schema(argument: Argument) -> dict[str, Any]:
-    """What is said of an argument."""
+    """The JSON schema of an argument."""
     meaning = MEANINGS[argument.name]
     kind = argument.type.removesuffix(" | None")
     said: dict[str, Any] = {"description": meaning.help}
@@ -166,8 +166,8 @@ def operation(
     *parameters: Operation,
     takes: Mapping[str, Any] | None = None,
 ) -> Operation:
-    """What is said of a route that is no verb's: the media types and schemas that it answers and
-    that it `takes`."""
+    """The OpenAPI operation of any other route, with the media types that it answers and
+    `takes`."""
     content = {each: {"schema": schema} for each, schema in media_types.items()}
     said: Operation = {
         "operationId": name,
@@ -182,7 +182,7 @@ def operation(
 
 
 def upload_operation() -> Operation:
-    """What is said of handing documents in."""
+    """The OpenAPI operation that submits documents."""
     key = {
         "name": IDEMPOTENCY,
         "in": "header",
@@ -217,7 +217,7 @@ def upload_operation() -> Operation:
 
 
 def payload_operation() -> Operation:
-    """What is said of a document of a message."""
+    """The OpenAPI operation that fetches a document of a message."""
     said = operation(
         "payload",
         "A document of a message that was sent or received; Range is understood.",
@@ -238,7 +238,7 @@ Answer = Callable[[Request, Token], Awaitable[Response]]
 F = TypeVar("F", bound=Callable[..., Any])
 
 NOBODY = Token("", frozenset(), "")
-"""Who calls a route that is open."""
+"""The caller of an open route."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,7 @@ def check_role(caller: Token, permission: Permission | None) -> None:
 
 
 def route_of(served: Served) -> Route:
-    """How Starlette knows the path of a route."""
+    """The route as Starlette matches it."""
 
     async def nothing(request: Request) -> Response:  # noqa: ARG001
         return Response()
@@ -334,7 +334,7 @@ def route_of(served: Served) -> Route:
 
 
 def as_json(value: Any) -> bytes:
-    """A value as JSON, whatever its texts hold."""
+    """A value as JSON; lone surrogates are escaped."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 

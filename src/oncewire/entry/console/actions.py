@@ -66,11 +66,11 @@ ACTIONS = {
     "accept-clock": Action("accept_clock", (), {}, "The clock is accepted."),
     "ping": Action("ping", ("partner",), {}, "It answered.", "It did not answer in time."),
 }
-"""What can be done from a page, by the word of its button."""
+"""The actions of pages, by the word of their button."""
 
 
 class Outcomes:
-    """What came of actions, until the page that tells it."""
+    """Results of actions, kept until the next page shows them."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -84,7 +84,7 @@ class Outcomes:
         return word
 
     def take(self, session: str, word: str) -> str:
-        """The sentence that a word leads to, once; empty: there is none."""
+        """Take the sentence of a word; empty where there is none, or it was taken."""
         return self._kept.pop((session, word), "")
 
 
@@ -133,7 +133,7 @@ class Shown:
             self._kept.popitem(last=False)
 
     def has(self, session: str, digest: str) -> bool:
-        """Whether there is a file with a name of its own."""
+        """Whether the acceptance of a file was made."""
         return bool(self._kept.get((session, digest), ("", b""))[0])
 
     def of(self, session: str, digest: str) -> tuple[str, bytes]:
@@ -164,11 +164,11 @@ class Trials:
         self._under_way: set[asyncio.Task[None]] = set()
 
     def of(self, partner: str) -> Trial | None:
-        """The last one, if there was one."""
+        """The last test of a partner."""
         return self._trials.get(partner)
 
     def begin(self, partner: str, trying: Coroutine[Any, Any, Any], clock: Any) -> bool:
-        """Begin one; False: one is under way."""
+        """Begin a test; False where one is under way."""
         last = self._trials.get(partner)
         if last is not None and last.ended is None:
             trying.close()
@@ -196,7 +196,7 @@ class Trials:
 
 FORM_MAX, FIELDS_MAX = 64 * 1024, 100
 FORM_WITHIN = 10.0
-"""Seconds in which a form has to be there."""
+"""Seconds in which a form must arrive completely."""
 
 _UNREADABLE = "the form cannot be read"
 

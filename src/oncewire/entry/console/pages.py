@@ -1,4 +1,4 @@
-"""The pages: what each asks of the admin port, and what a person may have done.
+"""The pages of the console: what each shows, and the actions of its buttons.
 
 A page asks with the same verbs and in the same words as a program over REST does, in the roles of
 its session; nothing here reads the store. What changes anything is a form with the word of the
@@ -71,10 +71,10 @@ PREVIEW = 64 * 1024
 """Bytes of a document that a page shows."""
 
 NAMED = 3
-"""Messages that did not go well which the sentence over a list names."""
+"""Failed messages that the sentence above a list names."""
 
 DOWN = (TransportProblem, HandlerFailed, StoreProblem)
-"""What is raised where the handler does not answer, or cannot."""
+"""Errors that mean that the handler does not answer."""
 
 PARTNERS_COUNTED = 50
 """Partners whose messages of a day are counted on one page."""
@@ -102,7 +102,7 @@ class Offers(Protocol):
     """What the admin port offers, to programs over REST and to pages alike."""
 
     async def ask(self, verb: str, session: Session, **given: Any) -> Any:
-        """Have a verb done, in the roles and with the name of a session."""
+        """Run a verb for a session, with its roles and under its name."""
 
     async def journal(self, after: int, limit: int) -> list[Row]:
         """A range of the journal."""
@@ -126,7 +126,7 @@ class Offers(Protocol):
         """The agreement with a partner: its values, dangers and certificates."""
 
     async def doctor(self) -> list[dict[str, Any]]:
-        """What the party stands on, looked at now."""
+        """The findings of `oncewire doctor`."""
 
     async def log(self, limit: int) -> list[str]:
         """The last lines of the log."""
@@ -212,12 +212,12 @@ class Console:
 
     @_page_at("/console/sign-in", None)
     async def _sign_in_page(self, request: Request, session: Session | None) -> Response:
-        """Where a link leads; what stands behind its # is put into the form by the browser."""
+        """The page of a sign-in link; its script puts the part after the # into the form."""
         return self._page(request, session, "sign_in.html", {"problem": ""})
 
     @_page_at("/console/sign-in", None, method="POST")
     async def _sign_in(self, request: Request, _session: Session | None) -> Response:
-        """Use a link."""
+        """Sign in by a link."""
         given = dict(await fields_of(request))
         used = self._sign_ins.use_link(given.get("link", ""), _now())
         if used is None:
@@ -276,7 +276,7 @@ class Console:
         return Response(render(template, facts), status, headers, "text/html")
 
     def problem(self, request: Request, status: int, detail: str, remedy: str) -> Response:
-        """A page that says what is wrong; who is not signed in is asked to."""
+        """A page with a problem; without a session it leads to the sign-in."""
         if status == 401:
             if "hx-request" in request.headers:
                 return Response("", 401, {"HX-Redirect": "/console/sign-in"})
@@ -302,7 +302,7 @@ class Console:
 
     @_page_at("/console/live")
     async def _live(self, _request: Request, who: Session) -> Response:
-        """Tell a page that it may be old."""
+        """Server-sent events that make pages refresh themselves."""
         positions = self._offers.positions(
             who.hash, LIVE_EVERY, lambda: self._sign_ins.lasts(who, _now())
         )
@@ -340,7 +340,7 @@ class Console:
     async def _find(
         self, request: Request, who: Session, *, tally: bool = False
     ) -> tuple[searching.Wanted, Any, str]:
-        """What the query asks for, the page of it, and what is not understood."""
+        """The parsed query, its page of messages, and the problem where it is not understood."""
         partners: set[str] = set()
         if request.query_params.get("q"):
             try:
@@ -389,7 +389,7 @@ class Console:
         )
 
     async def _export(self, request: Request, who: Session) -> list[dict[str, Any]]:
-        """Exactly what the page of the same query shows."""
+        """The messages that the page of the same query shows."""
         _, found, problem = await self._find(request, who)
         if found is None:
             raise InvalidValue(problem)
@@ -412,7 +412,7 @@ class Console:
     async def _troubled(
         self, wanted: searching.Wanted, found: Any, who: Session
     ) -> tuple[ListedMessage, ...]:
-        """Of what is asked for in a stretch of time the first few that did not go well."""
+        """The first few failed messages of a query that is limited in time."""
         if found is None or "since" not in wanted.filters or "state" in wanted.filters:
             return ()
         there = {name.partition(".")[2] for name in found.tally}
@@ -626,7 +626,7 @@ class Console:
 
     @_page_at("/console/do", OPERATE, method="POST")
     async def _do(self, request: Request, who: Session) -> Response:
-        """Have a verb done that changes something; then show the page that it was asked on."""
+        """Run an action, then go back to the page of its button."""
         fields = await fields_of(request)
         given = dict(fields)
         check_signed(who, given)
@@ -640,7 +640,7 @@ class Console:
         return RedirectResponse(f"{place}{'&' if '?' in place else '?'}said={said}", 303)
 
     async def _done(self, word: str, fields: list[tuple[str, str]], who: Session) -> str:
-        """Do what a button says; returns what came of it."""
+        """Run the action of a button; returns a sentence about its result."""
         given = dict(fields)
         if word == "test":
             name = given.get("partner", "")

@@ -20,7 +20,7 @@ from oncewire.message.instant import SECOND, Instant
 from oncewire.protocol import notes
 
 SECONDS = 300
-"""How far back it tells."""
+"""Seconds that are kept."""
 
 ROWS_MAX = 5_000
 """Rows that are read at once; what is older is skipped."""

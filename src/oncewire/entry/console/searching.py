@@ -19,7 +19,7 @@ from oncewire.store.search import TAKEN_OVER
 
 FLAGS = ("parts", "again", "slow", "slowest")
 FLAG_WORDS = {"slow": "slow", "late": "slow", "again": "again", "twice": "again"}
-"""What a bare word in the box means."""
+"""Words in the box that set a flag."""
 FILTERS = (
     "partner", "state", "since", "until", "conversation", "service", "action", "file", "value",
 )  # fmt: skip
@@ -53,7 +53,7 @@ _WORD = re.compile(r"(\w+):(\S+)\Z", re.ASCII)
 
 
 class Wanted(Struct, frozen=True):
-    """What is looked for: the verb, its filters, and the place to go on from."""
+    """A search: its direction, filters, flags, and the position to continue from."""
 
     direction: str
     filters: dict[str, str]
@@ -73,14 +73,14 @@ class Wanted(Struct, frozen=True):
 
     @property
     def query(self) -> dict[str, Any]:
-        """The same as the address of a page has it, without the place."""
+        """The search as the query of a page, without the position."""
         text = {"q": self.filters["text"]} if "text" in self.filters else {}
         rest = {name: value for name, value in self.filters.items() if name != "text"}
         return {**text, **rest, "direction": self.direction, **dict.fromkeys(self.flags, "1")}
 
     @property
     def command(self) -> str:
-        """The same as a command."""
+        """The search as a command line."""
         words = ["oncewire", self.verb]
         for name, value in self.filters.items():
             words += [] if name == "text" else [f"--{name}", quote(value)]

@@ -26,7 +26,7 @@ from oncewire.message.instant import Duration, Instant
 
 NAME_MAX = 64
 KEPT_MAX = 1_000
-"""Links and sessions that are kept; of more the oldest are forgotten."""
+"""Links and sessions that are kept; beyond it the oldest are dropped."""
 
 
 class Pass(Struct, frozen=True):
