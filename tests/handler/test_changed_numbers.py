@@ -8,13 +8,14 @@ from unittest.mock import Mock
 import pytest
 
 from oncewire.agreement.agreement import Agreements
+from oncewire.agreement.toml import read_toml
 from oncewire.errors import StoreFull
 from oncewire.handler.sending import respond
 from oncewire.handler.sending.submit import submit
 from oncewire.message.envelope import Error, MessageKind
 from oncewire.message.instant import DAY, MINUTE, SECOND, Duration
 from oncewire.protocol.states import OutgoingState
-from tests.handler.network import Network
+from tests.handler.network import Network, agreement_text
 from tests.handler.receiving.test_accepted_under import agree, change
 from tests.handler.test_numbers_on_the_wire import Forge, accepted
 
@@ -166,6 +167,53 @@ def test_a_scope_that_its_sender_changes_and_changes_back_stops_nothing(
     pair.send_all(range(9, 14))
     assert pair.take() == [f"order-{number}@alpha" for number in range(1, 14)]
     assert pair.notices == []
+
+
+@pytest.mark.parametrize("began", ["pair", "triple"])
+@pytest.mark.parametrize("follows", [False, True], ids=["alone", "before its sender"])
+@pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
+def test_a_scope_that_its_receiver_changes_and_changes_back_stops_nothing(
+    began: str, follows: bool, ordered: bool
+) -> None:
+    """Its sender, which keeps the scope for a while, goes on with the stream that it began."""
+    order = "ordered = true\n" if ordered else ""
+    between = "triple" if began == "pair" else "pair"
+    pair = Network.pair("window", scoped(began) + order)
+    pair.send_all(range(1, 4))
+    last = 4
+    for scope in (between, began):
+        said = scoped(scope) + order
+        change(pair, "beta", agree("beta", "window", said))
+        pair.send_all(range(last, last + 5))
+        if follows:
+            change(pair, "alpha", agree("alpha", "window", said))
+            pair.send_all(range(last + 5, last + 10))
+        last += 10 if follows else 5
+    assert pair.take() == [f"order-{number}@alpha" for number in range(1, last)]
+    assert pair.notices == []
+    assert pair.verify().clean
+    with pair.beta.context.store.reader() as reader:
+        _, streams = reader.channels()
+    # What its sender begins anew has today's name, which is of that transport alone.
+    assert len(streams) == (2 if follows else 1)
+
+
+def test_a_name_that_another_agreement_uses_is_of_no_stream_that_changed_its_scope() -> None:
+    pair = Network.pair("window", scoped("pair"))
+    pair.send_all(range(1, 4))
+    with pair.beta.context.store.reader() as reader:
+        _, before = reader.channels()
+    second = agreement_text("beta", "alpha", "window", scoped("pair"))
+    second = second.replace('"alpha-beta"', '"alpha-beta-2"')
+    change(pair, "beta", agree("beta", "window", scoped("triple")), read_toml(second))
+    pair.send(4)
+    # Its sender is told that the number belongs to no stream per triple, and begins anew.
+    assert [notice.message_id for notice in pair.notices] == ["order-4@alpha"]
+    pair.send_all(range(5, 8))
+    assert pair.take() == [f"order-{number}@alpha" for number in (1, 2, 3, 5, 6, 7)]
+    with pair.beta.context.store.reader() as reader:
+        _, after = reader.channels()
+    assert [channel for channel in after if channel.key == before[0].key] == before
 
 
 @pytest.mark.parametrize("where", ["submission", "commit"])

@@ -14,6 +14,8 @@ _EPOCHS = "tests/protocol/test_epochs.py"
 _NUMBERS = "tests/handler/test_numbers_on_the_wire.py"
 _WINDOWS = "tests/handler/test_windows_at_work.py"
 _CHANGED = "tests/handler/test_changed_numbers.py"
+_RECEIVER_RESCOPED = "test_a_scope_that_its_receiver_changes_and_changes_back_stops_nothing"
+_ANOTHER = "test_a_name_that_another_agreement_uses_is_of_no_stream_that_changed_its_scope"
 _RESCOPED = "test_a_scope_that_its_sender_changes_and_changes_back_stops_nothing"
 
 IN_NUMBERS: tuple[Mutant, ...] = (
@@ -30,6 +32,27 @@ IN_NUMBERS: tuple[Mutant, ...] = (
         "replace(ended, last_stamp=other.last_stamp)",
         "ended",
         tests=(f"{_CHANGED}::{_RESCOPED}",),
+    ),
+    Mutant(
+        "a receiver whose scope changed begins a stream that its sender goes on with",
+        "oncewire.handler.receiving.arrive:channel_of_arrival",
+        "return other if other.goes_on(number, stamp_of(message, resolution), terms) else channel",
+        "return channel",
+        tests=(f"{_CHANGED}::{_RECEIVER_RESCOPED}",),
+    ),
+    Mutant(
+        "a receiver whose scope changed counts what begins anew where it counted before",
+        "oncewire.handler.receiving.arrive:channel_of_arrival",
+        "other if other.goes_on(number, stamp_of(message, resolution), terms) else channel",
+        "other",
+        tests=(f"{_CHANGED}::{_RECEIVER_RESCOPED}", f"{_CHANGED}::{_RESCOPED}"),
+    ),
+    Mutant(
+        "two agreements count in one stream, since one of them changed its scope",
+        "oncewire.handler.receiving.arrive:channel_of_arrival",
+        "is_of_another(twin, context.agreements, Direction.RECEIVE)",
+        "False",
+        tests=(f"{_CHANGED}::{_ANOTHER}",),
     ),
     Mutant(
         "all transports to a receiver are one stream",

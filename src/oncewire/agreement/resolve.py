@@ -330,6 +330,25 @@ def leads_to(channel: str, party_id: str) -> bool:
     return bool(arrow) and (receiver == name or receiver.startswith((f"{name}#", f"{name}/")))
 
 
+def other_name(channel: str, terms: Terms) -> str:
+    """What a stream per pair is called per triple, and the other way round: on the wire the two
+    are the same."""
+    if terms.scope is Scope.TRIPLE:
+        return channel.rpartition("/")[0]
+    return f"{channel}/{terms.transports[0]}"
+
+
+def is_of_another(name: str, agreements: Iterable[Agreement], direction: Direction) -> bool:
+    """Whether an agreement of today gives that name to a stream that is not per conversation."""
+    return any(
+        binding.direction is direction
+        and binding.terms.scope is not Scope.CONVERSATION
+        and channel_of(agreement, binding.terms, direction, None, None) == name
+        for agreement in agreements
+        for binding in agreement.bindings()
+    )
+
+
 def _arrow(own: str, other: str, direction: Direction) -> str:
     sender, receiver = (own, other) if direction is Direction.SEND else (other, own)
     return f"{_quoted(sender)}>{_quoted(receiver)}"

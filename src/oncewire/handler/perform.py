@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from oncewire.agreement.agreement import Direction
+from oncewire.agreement.resolve import is_of_another, other_name
 from oncewire.errors import InvalidValue, NotAllowed, StoreDamaged
 from oncewire.handler.actions import Post, Settled
 from oncewire.handler.content_digest import check_kept
@@ -73,10 +75,13 @@ def stream_to_number(
     channel = tx.sending_channel(key) or SendingChannel.open(key, terms)
     if terms.scope is Scope.CONVERSATION or key in context.state.numbered:
         return channel
-    triple = terms.scope is Scope.TRIPLE
-    twin = key.rpartition("/")[0] if triple else f"{key}/{terms.transports[0]}"
+    twin = other_name(key, terms)
     other = tx.sending_channel(twin)
-    if other is None or other.last_stamp <= channel.last_stamp:
+    if (
+        other is None
+        or other.last_stamp <= channel.last_stamp
+        or is_of_another(twin, context.agreements, Direction.SEND)
+    ):
         context.state.numbered.add(key)
         context.state.numbered.discard(twin)
     elif not channel.unsettled(terms):

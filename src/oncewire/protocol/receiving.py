@@ -174,6 +174,10 @@ class ReceivingChannel(Struct, frozen=True, gc=False):
             return Fit.STRAGGLER
         return Fit.OCCUPIED
 
+    def goes_on(self, sequence: SequenceNumber, stamp: Instant, terms: Terms) -> bool:
+        """Whether a message belongs to the epoch there is."""
+        return self._epoch_of(sequence, stamp, self.in_force(terms), terms) is Epoch.THIS
+
     def _epoch_of(
         self, sequence: SequenceNumber, stamp: Instant, kept: Terms, terms: Terms
     ) -> Epoch:

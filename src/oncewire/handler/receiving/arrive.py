@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from oncewire.agreement.agreement import Agreement
-from oncewire.agreement.resolve import Resolution
+from oncewire.agreement.agreement import Agreement, Direction
+from oncewire.agreement.resolve import Resolution, is_of_another, other_name
 from oncewire.agreement.rules import plan_under
 from oncewire.errors import EbxmlError
 from oncewire.handler.actions import Ready, Source
@@ -64,6 +64,7 @@ from oncewire.handler.sending.respond import (
 )
 from oncewire.message.envelope import Error, Message, MessageKind, SequenceNumber, Split, is_trial
 from oncewire.message.form import PartsForm
+from oncewire.message.instant import Instant
 from oncewire.protocol import notes
 from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.protocol.notes import Note
@@ -162,17 +163,44 @@ def number_of_arrival(message: Message, resolution: Resolution) -> SequenceNumbe
 
 
 def channel_of_arrival(
-    tx: Transaction, message: Message, resolution: Resolution
+    context: HandlerContext, tx: Transaction, message: Message, resolution: Resolution
 ) -> ReceivingChannel | None:
-    """The stream that the message's number counts in; None: it has no number here."""
+    """The stream that the message's number counts in; None: it has no number here.
+
+    A number does not say whether it counts per pair or per triple. Where the agreement changed
+    from one to the other, a stream that its sender goes on with keeps the name it began under.
+    """
     key, terms = resolution.channel, resolution.terms
-    if key is None or number_of_arrival(message, resolution) is None or not terms.numbered:
+    number = number_of_arrival(message, resolution)
+    if key is None or number is None or not terms.numbered:
         return None
     channel = tx.receiving_channel(key)
     if channel is None or channel.furthest is None:
         # Nothing was received yet: today's range is the first one.
-        return ReceivingChannel.open(key, terms)
-    return channel
+        channel = ReceivingChannel.open(key, terms)
+    known_later = context.state.numbered
+    if terms.scope is Scope.CONVERSATION or key in known_later:
+        return channel
+    twin = other_name(key, terms)
+    other = tx.receiving_channel(twin)
+    if (
+        other is None
+        or other.newest_stamp <= channel.newest_stamp
+        or is_of_another(twin, context.agreements, Direction.RECEIVE)
+    ):
+        known_later.add(key)
+        known_later.discard(twin)
+        return channel
+    return other if other.goes_on(number, stamp_of(message, resolution), terms) else channel
+
+
+def stamp_of(message: Message, resolution: Resolution) -> Instant:
+    """When the handler that numbered the message made it ready (see `protocol.receiving`)."""
+    hop = message.routing[-1] if message.routing else None
+    per_hop = resolution.at_hop or resolution.terms.scope is not Scope.CONVERSATION
+    if per_hop and hop is not None and hop.timestamp is not None:
+        return hop.timestamp
+    return message.header.timestamp
 
 
 def arrival_of(
@@ -181,15 +209,10 @@ def arrival_of(
     """What the judgement needs to know of the message."""
     # The agreed lifetime is that of business messages; a failure notice has its own.
     normal = message.kind is MessageKind.NORMAL
-    # When the handler that numbered the message made it ready (see `receiving`).
-    stamp, hop = message.header.timestamp, message.routing[-1] if message.routing else None
-    per_hop = resolution.at_hop or resolution.terms.scope is not Scope.CONVERSATION
-    if per_hop and hop is not None and hop.timestamp is not None:
-        stamp = hop.timestamp
     return Arrival(
         message.header.message_id,
         digest,
-        stamp,
+        stamp_of(message, resolution),
         number_of_arrival(message, resolution) if channel is not None else None,
         resolution.expires_at if normal else message.header.time_to_live,
     )
@@ -309,7 +332,7 @@ class Arriving:
         if passes:
             # Neither side asked for repeats to be stopped: each copy is a message (C40).
             sender = f"{sender} {self.context.world.new_id()}"
-        channel = channel_of_arrival(self.tx, message, self.resolution)
+        channel = channel_of_arrival(self.context, self.tx, message, self.resolution)
         arrival = arrival_of(message, self.resolution, self.facts.digest, channel)
         try:
             plan = self._plan(owed)
@@ -337,7 +360,7 @@ class Arriving:
         """The id is known: that is judged before anything an agreement could refuse (RM-17)."""
         message, resolution = self.message, self.resolution
         digest = known.incoming.digest if known is not None else gone.digest if gone else ""
-        channel = channel_of_arrival(self.tx, message, resolution)
+        channel = channel_of_arrival(self.context, self.tx, message, resolution)
         said = self.facts.digest
         if known is not None and self.final and is_verified(self.received, resolution.security):
             said = digest_of_copy(self.context, known, message, said)
@@ -589,7 +612,7 @@ class Arriving:
             IncomingEvent.ARRIVED, IncomingState.REFUSED
         )
         stored = self._stored(incoming, answer)
-        note = refused_note(stored, error, self.resolution.channel)
+        note = refused_note(stored, error, incoming.channel or self.resolution.channel)
         self._write(note, stored, self.facts.digest, self.facts.size)
         follow(context, tx, judgement.channel, judgement.effects)
         if judgement.channel is not None:

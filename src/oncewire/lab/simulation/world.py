@@ -100,7 +100,7 @@ class World:
             self._until(self.clock.now + self._longest() // 2)
         if self.plan.probed:
             self._probe()
-            self._finish(self._longest() if self._was_rescoped() else PROBED)
+            self._finish(PROBED)
         if any(isinstance(event, Mishap) and event.by == HAUNTED for event in self.plan.events):
             # Copies from long ago find a world that has forgotten them.
             self._until(self.clock.now + HAUNTED)
@@ -173,13 +173,6 @@ class World:
     def _until(self, instant: Instant) -> None:
         while self.clock.now < instant and self.clock.step():
             pass
-
-    def _was_rescoped(self) -> bool:
-        """Whether the numbers came to count in another scope. Those of the stream before, which
-        were still under way, count in the new one at their receiver, where a message may then wait
-        for a number that never comes, until persistDuration has passed."""
-        changes = (event for event in self.plan.events if isinstance(event, Change))
-        return any(key == "sequence.scope" for event in changes for key, _ in event.said)
 
     def _longest(self) -> Duration:
         """Long enough for every timer of every agreement to run out, and for operators to resume
