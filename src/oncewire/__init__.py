@@ -123,12 +123,12 @@ if TYPE_CHECKING:
     from oncewire.handler.actions import Notice as Notice
     from oncewire.handler.actions import Submission as Submission
     from oncewire.handler.runtime.trying import Tried as Tried
-    from oncewire.journal.outcome import Outcome as Outcome
     from oncewire.message.envelope import MessageStatus as MessageStatus
     from oncewire.message.envelope import Payload as Payload
     from oncewire.message.envelope import Severity as Severity
     from oncewire.message.envelope import StatusResponse as StatusResponse
     from oncewire.message.ids import Service as Service
+    from oncewire.protocol.states import Outcome as Outcome
 
 # Where each name lives that is loaded only when it is asked for.
 _ROOMS = {
@@ -145,7 +145,7 @@ _ROOMS = {
     "MessageStatus": "oncewire.message.envelope",
     "Notice": "oncewire.handler.actions",
     "OpenParty": "oncewire.entry.running.open_party",
-    "Outcome": "oncewire.journal.outcome",
+    "Outcome": "oncewire.protocol.states",
     "Overview": "oncewire.entry.watching.snapshot",
     "PartnerOverview": "oncewire.entry.watching.snapshot",
     "Payload": "oncewire.message.envelope",

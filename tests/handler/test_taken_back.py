@@ -15,7 +15,6 @@ from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain
-from oncewire.journal.outcome import Outcome
 from oncewire.lab.simulation.options import Options, plan_of
 from oncewire.lab.simulation.world import World
 from oncewire.message.envelope import (
@@ -33,7 +32,7 @@ from oncewire.message.envelope import (
 )
 from oncewire.message.form import Dialect
 from oncewire.message.ids import Party, Service
-from oncewire.protocol.states import OutgoingState, Proof
+from oncewire.protocol.states import Outcome, OutgoingState, Proof
 from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel

@@ -2,11 +2,11 @@
 
 import re
 
-from oncewire.journal.outcome import Outcome
 from oncewire.journal.predicates.context import ViolationKind
 from oncewire.journal.row import COLUMNS, JOURNAL_VERSION
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind
+from oncewire.protocol.states import Outcome
 from tests.parts import ROOT
 
 TEXT = (ROOT / "docs" / "reference" / "journal.md").read_text(encoding="utf-8")

@@ -3,11 +3,12 @@
 import pytest
 
 from oncewire.journal.history import Direction, explain, in_words, ladder, sentence
-from oncewire.journal.outcome import Outcome, fold_outcome
+from oncewire.journal.outcome import fold_outcome
 from oncewire.journal.row import Row
 from oncewire.message.instant import HOUR, MILLISECOND, SECOND
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind
+from oncewire.protocol.states import Outcome
 from tests.journal.histories import World
 from tests.journal.scenarios import SCENARIOS
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from oncewire.journal.outcome import MessageOutcome, Outcome, elapsed, fold_outcome
+from oncewire.journal.outcome import MessageOutcome, elapsed, fold_outcome
 from oncewire.journal.row import Row
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind
+from oncewire.protocol.states import Outcome
 from oncewire.protocol.synchronous import TIMEOUT_MESSAGE
 from tests.journal.changes import find
 from tests.journal.histories import BEST_EFFORT, PLAIN, World, digest

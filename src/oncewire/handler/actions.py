@@ -13,7 +13,6 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from oncewire.errors import InvalidValue
-from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import (
     TRIAL_MARK,
     TRIAL_SERVICE,
@@ -25,7 +24,7 @@ from oncewire.message.envelope import (
 from oncewire.message.ids import Service, check_id
 from oncewire.message.instant import DAY, Duration
 from oncewire.message.payload import check_payloads
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import Outcome, OutgoingState
 from oncewire.store.records import StoredParcel
 
 

@@ -14,13 +14,14 @@ from enum import StrEnum
 from shlex import quote
 
 from oncewire.journal import trace
-from oncewire.journal.outcome import PROXIED, MessageOutcome, Outcome, fold_outcome
+from oncewire.journal.outcome import PROXIED, MessageOutcome, fold_outcome
 from oncewire.journal.row import Row
 from oncewire.journal.trace import Trace, gather
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Detail
 from oncewire.protocol.sender import is_id_taken
+from oncewire.protocol.states import Outcome
 
 
 class Direction(StrEnum):

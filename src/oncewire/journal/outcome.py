@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
 from oncewire.journal import trace
@@ -17,31 +16,11 @@ from oncewire.journal.trace import Trace
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol import notes
 from oncewire.protocol.documents import part_id
-from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
+from oncewire.protocol.states import Outcome
 from oncewire.protocol.terms import Terms
 
 PROXIED = trace.PASSED_ON
 """The reason of what hubs let through whose two ends' journals are not among those read."""
-
-
-class Outcome(StrEnum):
-    """How a message ended, at its sender.
-
-    `DELIVERED`: its receiver has it and said so. `NOT_DELIVERED`: it never left, or was refused.
-    `UNKNOWN`: it left, and its receiver never answered. `SENT`: all that can be said of a
-    best-effort message. `IN_FLIGHT` is no end, and stands in ledgers only.
-    """
-
-    DELIVERED = "delivered"
-    NOT_DELIVERED = "not_delivered"
-    UNKNOWN = "unknown"
-    IN_FLIGHT = "in_flight"
-    SENT = "sent"
-
-
-def outcome_in(state: OutgoingState) -> Outcome | None:
-    """The outcome of a message that is in this state at its sender; None: it has none yet."""
-    return Outcome(state.value) if state in FINAL_OUTGOING else None
 
 
 class MessageOutcome(NamedTuple):

@@ -192,6 +192,27 @@ CHANNEL: dict[tuple[Phase, ChannelEvent], frozenset[Phase]] = {
 
 FINAL_OUTGOING = frozenset({_O.DELIVERED, _O.NOT_DELIVERED, _O.UNKNOWN, _O.SENT})
 
+
+class Outcome(StrEnum):
+    """How a message ended, at its sender.
+
+    `DELIVERED`: its receiver has it and said so. `NOT_DELIVERED`: it never left, or was refused.
+    `UNKNOWN`: it left, and its receiver never answered. `SENT`: all that can be said of a
+    best-effort message. `IN_FLIGHT` is no end, and stands in ledgers only.
+    """
+
+    DELIVERED = "delivered"
+    NOT_DELIVERED = "not_delivered"
+    UNKNOWN = "unknown"
+    IN_FLIGHT = "in_flight"
+    SENT = "sent"
+
+
+def outcome_in(state: OutgoingState) -> Outcome | None:
+    """The outcome of a message that is in this state at its sender; None: it has none yet."""
+    return Outcome(state.value) if state in FINAL_OUTGOING else None
+
+
 S = TypeVar("S", bound=Enum)
 E = TypeVar("E", bound=Enum)
 

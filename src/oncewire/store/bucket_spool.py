@@ -217,18 +217,6 @@ class BucketSpool(FileSpool):
         """See `spool_contract.Spool`."""
         if not _in_event_loop():
             return self.put((body,))
-        self._give_back_unclaimed()
-        name = self.name_of((body,))
-        with self._lock:
-            if name not in self._ahead:
-                self._ahead[name] = time(), self._putting.submit(self.put, (body,))
-            _, going = self._ahead[name]
-            if not going.done():
-                raise OnItsWay(name, going)
-            del self._ahead[name]
-        return going.result()
-
-    def _give_back_unclaimed(self) -> None:
         with self._lock:
             left = [
                 name
@@ -239,6 +227,15 @@ class BucketSpool(FileSpool):
         for name, going in zip(left, gone, strict=True):
             if going.exception() is None:
                 self.give_back(name)
+        name = self.name_of((body,))
+        with self._lock:
+            if name not in self._ahead:
+                self._ahead[name] = time(), self._putting.submit(self.put, (body,))
+            _, going = self._ahead[name]
+            if not going.done():
+                raise OnItsWay(name, going)
+            del self._ahead[name]
+        return going.result()
 
     def give_back(self, name: str) -> None:
         """See `spool_contract.Spool`."""
@@ -287,20 +284,7 @@ class BucketSpool(FileSpool):
         """See `spool_contract.Spool`. In an event loop it goes by what the bucket held when it was
         listed last, and what it finds is removed by threads."""
         found = 0
-        for name in sorted(self._candidates() - referenced):
-            if found == limit:
-                break
-            with self._lock:
-                if name in self._in_use or name in self._going or self._is_young(name):
-                    continue
-                self._going.add(name)
-            found += 1
-            self._do(self._remove_there, name)
-        self._forget_old_copies()
-        return found
-
-    def _candidates(self) -> set[str]:
-        """The files that there are, here and in the bucket."""
+        # The files that there are, here and in the bucket.
         with store_trouble():
             names = {file.name for file in self._directory.iterdir()}
         if not _in_event_loop():
@@ -309,7 +293,25 @@ class BucketSpool(FileSpool):
             if self._listing is not None and self._listing.exception() is None:
                 self._listed = self._listing.result()
             self._listing = self._threads.submit(self._bucket.names)
-        return {name for name in names | self._listed.keys() if NAME.fullmatch(name)}
+        for name in sorted(filter(NAME.fullmatch, (names | self._listed.keys()) - referenced)):
+            if found == limit:
+                break
+            with self._lock:
+                if name in self._in_use or name in self._going or self._is_young(name):
+                    continue
+                self._going.add(name)
+            found += 1
+            self._do(self._remove_there, name)
+        with suppress(OSError), os.scandir(self._directory) as files:
+            for file in files:
+                with self._lock, suppress(OSError):
+                    if (
+                        NAME.fullmatch(file.name) is not None
+                        and file.name not in self._in_use
+                        and time() - file.stat().st_mtime > COPY_AGE
+                    ):
+                        self._removal.remove(self._directory / file.name)
+        return found
 
     def _is_young(self, name: str) -> bool:
         put_at = self._listed.get(name, 0.0)
@@ -330,17 +332,6 @@ class BucketSpool(FileSpool):
             with self._gone:
                 self._going.discard(name)
                 self._gone.notify_all()
-
-    def _forget_old_copies(self) -> None:
-        with suppress(OSError), os.scandir(self._directory) as files:
-            for file in files:
-                with self._lock, suppress(OSError):
-                    if (
-                        NAME.fullmatch(file.name) is not None
-                        and file.name not in self._in_use
-                        and time() - file.stat().st_mtime > COPY_AGE
-                    ):
-                        self._removal.remove(self._directory / file.name)
 
     def _do(self, work: Any, name: str) -> None:
         """Do it now, or in a thread where an event loop would wait for it."""

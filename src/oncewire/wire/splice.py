@@ -170,7 +170,18 @@ def next_hop(envelope: bytes, hop: RoutingHeader, form: Form, charset: str | Non
     """
     where = layout(envelope, charset)
     if where.dialect is Dialect.EBMS2:
-        return apply(where, _ebms2_edits(where, hop, form))
+        # A hop answers what it was asked, and asks the next one itself (§10.1).
+        request = None
+        if hop.ack_requested is not AckRequest.NONE:
+            request = AckRequested(Actor.NEXT_MSH, hop.ack_requested is AckRequest.SIGNED)
+        edits = [
+            _exchange(where, n.ACK_REQUESTED, Actor.NEXT_MSH.value, _ack_text(request)),
+            # Taken away even where none is agreed: the number was of the hop before.
+            _exchange(where, n.HOP_SEQUENCE, None, _sequence_text(hop.sequence, form)),
+        ]
+        if Extension.ROUTING in form.extensions:
+            edits.append(_routing_edit(where, hop))
+        return apply(where, [edit for edit in edits if edit is not None])
     return apply(where, [_draft_edit(where, hop)])
 
 
@@ -191,21 +202,6 @@ def _draft_edit(where: Layout, hop: RoutingHeader) -> Edit:
         return appended(where, listed, ms09x_hop(hop, declarations))
     written = f"<RoutingHeaderList{declarations}>{ms09x_hop(hop)}</RoutingHeaderList>"
     return Edit(header.end, header.end, written)
-
-
-def _ebms2_edits(where: Layout, hop: RoutingHeader, form: Form) -> list[Edit]:
-    # A hop answers what it was asked, and asks the next one itself (§10.1).
-    request = None
-    if hop.ack_requested is not AckRequest.NONE:
-        request = AckRequested(Actor.NEXT_MSH, hop.ack_requested is AckRequest.SIGNED)
-    edits = [
-        _exchange(where, n.ACK_REQUESTED, Actor.NEXT_MSH.value, _ack_text(request)),
-        # Taken away even where none is agreed: the number was of the hop before.
-        _exchange(where, n.HOP_SEQUENCE, None, _sequence_text(hop.sequence, form)),
-    ]
-    if Extension.ROUTING in form.extensions:
-        edits.append(_routing_edit(where, hop))
-    return [edit for edit in edits if edit is not None]
 
 
 def _soap_header(where: Layout) -> Block:

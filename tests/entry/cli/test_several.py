@@ -12,9 +12,9 @@ from oncewire.entry.party.agreements import load_readable
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.handler.world import RealWorld
-from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import Payload
 from oncewire.message.instant import DAY, format_instant
+from oncewire.protocol.states import Outcome
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 

@@ -32,9 +32,9 @@ from oncewire.errors import (
     ValueNotRecognized,
 )
 from oncewire.handler.actions import Submission
-from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
+from oncewire.protocol.states import Outcome
 from tests.entry.served import Served
 
 ORDER = Submission(

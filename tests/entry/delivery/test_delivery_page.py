@@ -24,11 +24,10 @@ from oncewire.entry.running.open_party import open_party
 from oncewire.handler.actions import Notice, Submission
 from oncewire.handler.delivering.deliver import LEASE
 from oncewire.handler.runtime import offers
-from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import Payload, Severity
 from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import Outcome, OutgoingState
 from oncewire.protocol.synchronous import patience
 from oncewire.protocol.terms import Terms
 from tests.entry.served import Served

@@ -29,11 +29,11 @@ from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue, NotAllowed, TransportProblem
 from oncewire.handler.actions import Notice, Submission
-from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import Payload, Severity
 from oncewire.message.file_name import disposition
 from oncewire.message.ids import Service
 from oncewire.message.payload import DistantPayload
+from oncewire.protocol.states import Outcome
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.handler.test_streams import MEGABYTE, LongContent

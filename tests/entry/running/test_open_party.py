@@ -15,9 +15,9 @@ from oncewire.entry.messages.documents import payloads_of
 from oncewire.entry.messages.submitting import SendOptions, lifetime_of
 from oncewire.entry.running.open_party import open_party, open_party_blocking
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError
-from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import Payload
 from oncewire.message.instant import HOUR
+from oncewire.protocol.states import Outcome
 from tests.entry.served import Served
 
 

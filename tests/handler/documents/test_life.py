@@ -15,13 +15,12 @@ from oncewire.handler.receiving import joining
 from oncewire.handler.runtime import retention
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.history import explain
-from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import MessageStatus, Payload
 from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND
 from oncewire.protocol import documents
 from oncewire.protocol.documents import DocumentState, SplitDocument
-from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
+from oncewire.protocol.states import FINAL_OUTGOING, Outcome, OutgoingState
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import SpoolSlice, StoredOutgoing
 from tests.handler.network import Network

@@ -13,13 +13,13 @@ from oncewire.handler.actions import Post, PostAnswer, StatusTold
 from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.route import envelope_for
 from oncewire.handler.sending.answer import signal_route
-from oncewire.journal.outcome import Outcome, fold_outcome
+from oncewire.journal.outcome import fold_outcome
 from oncewire.lab.simulation.options import Options
 from oncewire.lab.simulation.world import World
 from oncewire.message.envelope import MessageKind, MessageStatus
 from oncewire.message.ids import Party, PartyId
 from oncewire.message.instant import SECOND
-from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.protocol.states import IncomingState, Outcome, OutgoingState
 from oncewire.protocol.terms import HopMode
 from oncewire.wire import answers, codec
 from tests.handler.network import Network, options

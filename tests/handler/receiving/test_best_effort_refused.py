@@ -17,11 +17,11 @@ from oncewire.handler.runtime import offers
 from oncewire.handler.runtime.handler import Handler
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain
-from oncewire.journal.outcome import Outcome, fold_outcome
+from oncewire.journal.outcome import fold_outcome
 from oncewire.journal.row import Row
 from oncewire.message.envelope import Severity
 from oncewire.protocol import notes
-from oncewire.protocol.states import OutgoingState
+from oncewire.protocol.states import Outcome, OutgoingState
 from oncewire.wire.parcel import Parcel
 from tests.handler.delivering.test_notices import Bureau, hasty, until
 from tests.handler.network import Network, agreement_text

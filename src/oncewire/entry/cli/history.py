@@ -297,7 +297,7 @@ def _steps(verdict: Verdict, parties: list[Settings], named: str) -> tuple[str, 
 
 def _report(verdict: Verdict, *, ended: bool, hints: tuple[str, ...], fresh: list[str]) -> Report:
     """The checker's word for people and programs; `fresh` parties have no journal yet."""
-    from oncewire.journal.outcome import Outcome
+    from oncewire.protocol.states import Outcome
 
     report, totals = verdict.report, verdict.totals
     found = [*report.violations, *report.quarantined]

@@ -27,8 +27,8 @@ from oncewire.handler.delivering.deliver import LEASE, GivenMessage
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.operate import find_outgoing
 from oncewire.handler.sending.submit import handed_in
-from oncewire.journal.outcome import Outcome, outcome_in
 from oncewire.message.instant import Duration, Instant
+from oncewire.protocol.states import Outcome, outcome_in
 from oncewire.store.contract import Reader, Store
 
 if TYPE_CHECKING:

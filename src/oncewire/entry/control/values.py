@@ -33,11 +33,11 @@ from oncewire.errors import InvalidValue, NotHere
 from oncewire.handler.actions import Accepted, Notice, Submission
 from oncewire.handler.delivering.view import JoinedContent, PartContent
 from oncewire.handler.runtime.trying import Tried
-from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import Payload, StatusResponse
 from oncewire.message.file_name import disposition
 from oncewire.message.ids import Service, check_text
 from oncewire.message.payload import Content, DistantPayload
+from oncewire.protocol.states import Outcome
 
 # Arguments: what a verb may be given, checked in one place for every way to ask it.
 #

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from oncewire.handler.runtime.engine import Engine
     from oncewire.handler.runtime.handler import Handler
     from oncewire.handler.runtime.trying import Tried
-    from oncewire.journal.outcome import Outcome
     from oncewire.message.envelope import StatusResponse
+    from oncewire.protocol.states import Outcome
     from oncewire.store.contract import Reader
     from oncewire.store.records import StoredIncoming, StoredOutgoing
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from oncewire.entry.messages.documents import Document, payloads_of
 from oncewire.errors import InvalidValue
 from oncewire.handler.actions import Notice, Submission
-from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import Payload, Severity
 from oncewire.message.file_name import disposition
 from oncewire.message.ids import Service
 from oncewire.message.instant import format_instant
 from oncewire.message.payload import Content, DistantPayload
+from oncewire.protocol.states import Outcome
 
 if TYPE_CHECKING:
     from oncewire.handler.delivering.deliver import GivenMessage

@@ -16,11 +16,10 @@ from oncewire.errors import UnknownMessage
 from oncewire.handler.actions import Notice
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.perform import open_incident, resolve_incidents
-from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import MessageKind, Severity, is_trial
 from oncewire.protocol.hops import owes_failure_notice
 from oncewire.protocol.notes import Note, Notified, Raise, Resolve
-from oncewire.protocol.states import Outgoing, OutgoingState
+from oncewire.protocol.states import Outcome, Outgoing, OutgoingState
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
 

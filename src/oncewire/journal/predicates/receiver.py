@@ -326,28 +326,24 @@ def judge_delivery(subject: Subject) -> None:
     for trace in subject.traces:
         submitted = trace.first(SUBMITTED)
         if submitted is not None and subject.context.terms_of(submitted).reliable:
-            _judge_submitted(subject, trace, submitted)
+            standing = trace.standing
+            if standing is not None and standing.kind == ACKNOWLEDGED:
+                if not arrived(subject) and not subject.is_notice:
+                    _judge_acknowledged_delivery(subject, trace, submitted)
+            elif standing is not None and standing.kind == FAILED:
+                if not (subject.was_told(trace) or arrived(subject) or _is_part(submitted)):
+                    subject.found(
+                        "S4",
+                        ViolationKind.UNNOTIFIED,
+                        trace.node,
+                        "It failed, and its From Party was not told.",
+                    )
+            else:
+                judge_open(subject, trace, submitted)
     if subject.submitted is None:
         for trace in subject.traces:
             if (ACK_SENT in trace.kinds or JOINED in trace.kinds) and trace.holds:
                 _judge_promised(subject, trace)
-
-
-def _judge_submitted(subject: Subject, trace: Trace, submitted: Row) -> None:
-    standing = trace.standing
-    if standing is not None and standing.kind == ACKNOWLEDGED:
-        if not arrived(subject) and not subject.is_notice:
-            _judge_acknowledged_delivery(subject, trace, submitted)
-    elif standing is not None and standing.kind == FAILED:
-        if not (subject.was_told(trace) or arrived(subject) or _is_part(submitted)):
-            subject.found(
-                "S4",
-                ViolationKind.UNNOTIFIED,
-                trace.node,
-                "It failed, and its From Party was not told.",
-            )
-    else:
-        judge_open(subject, trace, submitted)
 
 
 def _is_part(submitted: Row) -> bool:
@@ -409,7 +405,9 @@ def _judge_receiver(subject: Subject, trace: Trace) -> None:
         received = trace.first(RECEIVED)
         if trace.called or (received is not None and subject.context.is_held_up(received)):
             return  # It, or one before it, is there and cannot go on: a person was told.
-        if _given_up(trace) and subject.was_told(trace):
+        # Whether this is a hub whose operator gave the message up before it went on (HOP-9).
+        given_up = trace.kinds.keys() >= {ABANDONED, FAILED} and SUBMITTED not in trace.kinds
+        if given_up and subject.was_told(trace):
             # A notice that gets lost is judged by itself, as it is where the message went on.
             return
         subject.found(
@@ -425,12 +423,6 @@ def _judge_receiver(subject: Subject, trace: Trace) -> None:
             trace.node,
             "It was handed over, but no application ever confirmed it.",
         )
-
-
-def _given_up(trace: Trace) -> bool:
-    """Whether this is a hub whose operator gave the message up before it went on (HOP-9)."""
-    kinds = trace.kinds
-    return ABANDONED in kinds and FAILED in kinds and SUBMITTED not in kinds
 
 
 def judge_open(subject: Subject, trace: Trace, row: Row) -> None:
@@ -515,7 +507,10 @@ def judge_hop(subject: Subject) -> None:
         return
     for trace in subject.traces:
         if FORWARDED in trace.kinds:
-            if _is_responsible(subject, trace):
+            # Its acknowledgement is the promise (HOP-8); storing and forwarding is one by itself.
+            terms = subject.context.terms_of(trace.kinds[FORWARDED][0])
+            promised = ACK_SENT in trace.kinds or terms.hop_mode is HopMode.STORE_AND_FORWARD
+            if promised and terms.reliable:
                 standing = trace.standing
                 if standing is None or standing.kind == RESUMED:
                     judge_open(subject, trace, trace.kinds[FORWARDED][0])
@@ -528,13 +523,6 @@ def judge_hop(subject: Subject) -> None:
                     )
         elif SENT in trace.kinds and not _is_known_of(trace):
             _judge_notice(subject, trace)
-
-
-def _is_responsible(subject: Subject, trace: Trace) -> bool:
-    """Its acknowledgement is the promise (HOP-8); storing and forwarding is one by itself."""
-    terms = subject.context.terms_of(trace.kinds[FORWARDED][0])
-    promised = ACK_SENT in trace.kinds or terms.hop_mode is HopMode.STORE_AND_FORWARD
-    return promised and terms.reliable
 
 
 def _is_known_of(trace: Trace) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
 
-from oncewire.journal.outcome import Outcome, elapsed
+from oncewire.journal.outcome import elapsed
 from oncewire.journal.predicates.context import (
     ALWAYS,
     Violation,
@@ -39,6 +39,7 @@ from oncewire.journal.trace import (
 from oncewire.message.form import AckRequest
 from oncewire.message.instant import Instant
 from oncewire.protocol import notes
+from oncewire.protocol.states import Outcome
 from oncewire.protocol.terms import RetryCount, Terms
 
 SEVERITY = {Outcome.NOT_DELIVERED.value: "Error", Outcome.UNKNOWN.value: "Warning"}
@@ -103,12 +104,8 @@ def _problem_of_acknowledgements(trace: Trace) -> str | None:
             and not notes.Acknowledged.read(row.detail).late
         ):
             return "An acknowledgement came after the failure and is not marked as late."
-    return _problem_of_hops(trace)
-
-
-def _problem_of_hops(trace: Trace) -> str | None:
-    """Once a handler on the way has reported that it could not deliver it, no hub's
-    acknowledgement says that it arrived (HOP-9)."""
+    # Once a handler on the way has reported that it could not deliver it, no hub's acknowledgement
+    # says that it arrived (HOP-9).
     reports = [
         row.seq
         for kind, detail in ((WARNED, notes.Warned), (REJECTED, notes.Rejected))

@@ -22,7 +22,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType, TimestampType
 
-from oncewire.journal.outcome import Outcome
 from oncewire.journal.predicates.context import Violation, restored
 from oncewire.pipeline.judging import gold
 from oncewire.pipeline.judging.extent import (
@@ -61,6 +60,7 @@ from oncewire.pipeline.lake.version import Entry, Version, in_parts
 from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.sources.ingest import Progress, forgetting, quiet
 from oncewire.pipeline.tasks import RESULT, each, results, returning, run_each
+from oncewire.protocol.states import Outcome
 
 OF_OTHERS = ("channel_findings", "document_findings")
 """Findings that are not of a message's own rows."""

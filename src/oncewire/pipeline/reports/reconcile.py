@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, StructField, StructType
 
 from oncewire.errors import JournalProblem
-from oncewire.journal.outcome import MessageOutcome, Outcome, fold_outcome
+from oncewire.journal.outcome import MessageOutcome, fold_outcome
 from oncewire.journal.predicates.context import CONTEXT_KINDS, Context
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.journal.trace import (
@@ -35,6 +35,7 @@ from oncewire.pipeline.lake.version import Book
 from oncewire.pipeline.session import cores_of
 from oncewire.pipeline.sources.ingest import Progress, quiet, read_book
 from oncewire.protocol import notes
+from oncewire.protocol.states import Outcome
 
 if TYPE_CHECKING:
     import pyarrow as pa

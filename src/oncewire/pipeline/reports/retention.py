@@ -16,7 +16,6 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from oncewire.journal.outcome import Outcome
 from oncewire.message.envelope import TRIAL_MARK
 from oncewire.message.instant import SECOND, Instant
 from oncewire.pipeline.judging.gold import look_around
@@ -26,6 +25,7 @@ from oncewire.pipeline.lake.tables import OPEN, data_path
 from oncewire.pipeline.lake.version import Entry, Version
 from oncewire.pipeline.session import pinned
 from oncewire.pipeline.tasks import RESULT, Batches, results, returning, run_each
+from oncewire.protocol.states import Outcome
 from oncewire.protocol.terms import Terms
 
 _FAILED = f"outcome IN ('{Outcome.NOT_DELIVERED.value}', '{Outcome.UNKNOWN.value}')"

@@ -361,7 +361,16 @@ class MemoryBackend:
             if not (self._waited_for(row) or still_counts(row.stored.outgoing))
         ][:limit]
         for message_id in gone:
-            self._remove_outgoing(message_id, now)
+            stored = self._tables.outgoing.row(message_id).stored
+            self._tables.outgoing.put(message_id, None)
+            self._tables.outgoing_bytes.put(message_id, None)
+            self._tables.receipts.put(message_id, None)
+            self._tables.words.put(("", message_id), None)
+            outgoing, sent_at = stored.outgoing, stored.outgoing.first_sent_at
+            at = outgoing.submitted_at if sent_at is None else sent_at
+            state = outgoing.state.value
+            digest = stored.facts.digest
+            self._remember(Removed(message_id, None, digest, state, at, now, stored.agreement_id))
         late = [key[-1] for key in received.removable.up_to(now)]
         keys = [key for key in late if not self._asked_for(key)][: limit - len(gone)]
         for key in keys:
@@ -390,18 +399,6 @@ class MemoryBackend:
 
     def _in_trouble(self, message_id: str) -> bool:
         return bool(self._tables.incidents.open_by_message.of(message_id))
-
-    def _remove_outgoing(self, message_id: str, now: Instant) -> None:
-        stored = self._tables.outgoing.row(message_id).stored
-        self._tables.outgoing.put(message_id, None)
-        self._tables.outgoing_bytes.put(message_id, None)
-        self._tables.receipts.put(message_id, None)
-        self._tables.words.put(("", message_id), None)
-        outgoing, sent_at = stored.outgoing, stored.outgoing.first_sent_at
-        at = outgoing.submitted_at if sent_at is None else sent_at
-        state = outgoing.state.value
-        digest = stored.facts.digest
-        self._remember(Removed(message_id, None, digest, state, at, now, stored.agreement_id))
 
     def _remove_incoming(self, key: IncomingKey, now: Instant) -> None:
         stored = self._tables.incoming.row(key).stored

@@ -171,14 +171,10 @@ class SearchIndex:
             texts.setdefault(number, []).append(text)
         select = f"SELECT {key}, message_id, conversation_id {side.source} WHERE "
         return [
-            (_slot(number, term), number)
+            (number >> SEGMENT_BITS << 32 | term, number)
             for number, message_id, talk in self._session.run(select + which.format(key), values)
             for term in terms_of(message_id, talk, texts.get(number, ()))
         ]
-
-
-def _slot(number: int, term: int) -> int:
-    return number >> SEGMENT_BITS << 32 | term
 
 
 class Finding:
@@ -233,7 +229,15 @@ class Finding:
         if terms:
             found = self._under(terms)
             if found is not None and search.text and not search.is_part:
-                found = _both(found, self._beginning())
+                # Those whose MessageId begins with the text: the ids themselves are in order.
+                side, text = self._side, self._search.text
+                rows = self._run(
+                    f"SELECT {self._key} FROM message JOIN {side.table} "  # noqa: S608
+                    f"ON {side.table}.message = message.id "
+                    "WHERE message_id >= ? AND message_id < ? LIMIT ?",
+                    (text, text + "\U0010ffff", CANDIDATES + 1),
+                )
+                found = _both(found, _few(rows))
             return found
         if search.states:
             return self._in_states()
@@ -258,17 +262,6 @@ class Finding:
         rows += self._run(
             f"SELECT {side.number} FROM {side.table} WHERE {side.number} > ? LIMIT ?",  # noqa: S608
             (filed, CANDIDATES + 1),
-        )
-        return _few(rows)
-
-    def _beginning(self) -> list[int] | None:
-        """Those whose MessageId begins with the text: the ids themselves are in order."""
-        side, text = self._side, self._search.text
-        rows = self._run(
-            f"SELECT {self._key} FROM message JOIN {side.table} "  # noqa: S608
-            f"ON {side.table}.message = message.id "
-            "WHERE message_id >= ? AND message_id < ? LIMIT ?",
-            (text, text + "\U0010ffff", CANDIDATES + 1),
         )
         return _few(rows)
 

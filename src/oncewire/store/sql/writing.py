@@ -169,7 +169,9 @@ def writes(
 ) -> list[Write]:
     """What writes changes. `numbers`: of the MessageIds that they name; `heads`: of the journal's
     chain before each of its rows; `head`: the one behind the last."""
-    terms = [(key, _text(terms.as_dict())) for key, terms in changes.terms]
+    terms = [
+        (key, json.dumps(terms.as_dict(), separators=(",", ":"))) for key, terms in changes.terms
+    ]
     journal = [
         _journal_values(row, numbers, since)
         for row, since in zip(changes.journal, heads, strict=False)
@@ -320,7 +322,3 @@ def names_in(changes: Changes) -> list[str]:
     names = [row.stored.outgoing.message_id for old, row in changes.outgoing if old is None]
     names += [row.stored.incoming.message_id for old, row in changes.incoming if old is None]
     return names + [row[_MESSAGE] for row in changes.journal if row[_MESSAGE] is not None]
-
-
-def _text(content: object) -> str:
-    return json.dumps(content, separators=(",", ":"))

@@ -163,7 +163,13 @@ class SqliteStore(TransactionManager):
         return self._connect(None)
 
     def _commit(self, work: UnitOfWork) -> None:
-        self._check_file()
+        # Raise an error unless the open database still lies at its path. SQLite writes on into a
+        # file that was deleted or moved away, and what is committed there is lost.
+        if file_id(self._path) != self._file:
+            raise StoreReplaced(
+                f"{self._path} was removed or replaced while the handler ran",
+                remedy="stop the handler and restore the party (docs/howto/backup.md)",
+            )
         self._fence_needed = True
         work.write()
         began = monotonic()
@@ -174,15 +180,6 @@ class SqliteStore(TransactionManager):
         self._checkpoint()
         if monotonic() - self._noted_at > MARK_EVERY:
             self._mark()
-
-    def _check_file(self) -> None:
-        """Raise an error unless the open database still lies at its path. SQLite writes on into a
-        file that was deleted or moved away, and what is committed there is lost."""
-        if file_id(self._path) != self._file:
-            raise StoreReplaced(
-                f"{self._path} was removed or replaced while the handler ran",
-                remedy="stop the handler and restore the party (docs/howto/backup.md)",
-            )
 
     def _mark(self) -> None:
         """Note how far the store has come, by what is committed alone: the mark is never ahead of

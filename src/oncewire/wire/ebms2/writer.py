@@ -71,7 +71,10 @@ def write(message: Message, form: Form) -> bytes:
     duplicate_elimination = (
         header.duplicate_elimination or header.semantics is DeliverySemantics.ONCE_AND_ONLY_ONCE
     )
-    _check(message, requests)
+    for error in n.broken(message):
+        raise InvalidValue(f"{error.problem}: {error.location}", remedy=error.remedy)
+    if len(requests) > 1 and len({request.actor for request in requests}) != len(requests):
+        raise InvalidValue("two AckRequested have one actor", remedy="ask each handler once")
     # In the order of the schema.
     parts = [
         opening,
@@ -158,13 +161,6 @@ def wants_sync_reply(header: Header) -> bool:
     if header.sync_reply is None:
         return header.sync_reply_as_agreed
     return header.sync_reply is not SyncReplyMode.NONE
-
-
-def _check(message: Message, requests: tuple[AckRequested, ...]) -> None:
-    for error in n.broken(message):
-        raise InvalidValue(f"{error.problem}: {error.location}", remedy=error.remedy)
-    if len(requests) > 1 and len({request.actor for request in requests}) != len(requests):
-        raise InvalidValue("two AckRequested have one actor", remedy="ask each handler once")
 
 
 # The same two parties stand in every message of an agreement.

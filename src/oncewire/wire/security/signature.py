@@ -553,7 +553,17 @@ def _references(
     given: Unsigned, parts: Sequence[PartDigests], digest: str, canonicalization: str
 ) -> tuple[SignedReference, ...]:
     """The digests of envelope and parts."""
-    uris = _uris_of_parts(given.manifest, parts)
+    # The URI of each part as the Manifest writes it: the standard wants both equal.
+    # §4.1.3: the reference has the URI of the Manifest; an equal part under another spelling is
+    # another text.
+    written = {references.content_id_of(uri): uri for uri in given.manifest}
+    named = [references.bare_content_id(part.content_id) for part in parts]
+    missing = sorted(str(content_id) for content_id in written.keys() - set(named))
+    if missing:
+        raise SecurityFailure(f"part {missing[0][:120]!r} of the Manifest has no digest to sign")
+    if len(set(named)) != len(named):
+        raise SecurityFailure("two parts have one Content-ID")
+    uris = [written.get(content_id, f"cid:{content_id}") for content_id in named]
     made = algorithms.digest(digest, given.octets)
     first = SignedReference("", digest, made, given.exclusion, canonicalization)
     rest = [
@@ -561,20 +571,6 @@ def _references(
         for uri, part in zip(uris, parts, strict=True)
     ]
     return (first, *rest)
-
-
-def _uris_of_parts(manifest: Sequence[str], parts: Sequence[PartDigests]) -> list[str]:
-    """The URI of each part as the Manifest writes it: the standard wants both equal."""
-    # §4.1.3: the reference has the URI of the Manifest; an equal part under another spelling is
-    # another text.
-    written = {references.content_id_of(uri): uri for uri in manifest}
-    named = [references.bare_content_id(part.content_id) for part in parts]
-    missing = sorted(str(content_id) for content_id in written.keys() - set(named))
-    if missing:
-        raise SecurityFailure(f"part {missing[0][:120]!r} of the Manifest has no digest to sign")
-    if len(set(named)) != len(named):
-        raise SecurityFailure("two parts have one Content-ID")
-    return [written.get(content_id, f"cid:{content_id}") for content_id in named]
 
 
 def _digest_of(part: PartDigests, name: str) -> bytes:
