@@ -14,11 +14,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from oncewire.entry.messages.submitting import as_file
 from oncewire.pipeline import jobs
 from oncewire.pipeline.judging.evidence import Signers, prove_archive
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.session import open_session
+from oncewire.wire.parcel import as_file
 from tests.pipeline.books import make_stores, small_year
 from tests.pipeline.exchanges import PARTIES, exchanges
 

@@ -12,9 +12,8 @@ from oncewire.entry.cli.partners import taken_over
 from oncewire.entry.party.agreements import load_all
 from oncewire.entry.party.folder import read_card
 from oncewire.entry.party.keys import KeyKind, make_keys
-from oncewire.entry.party.partners import with_values
+from oncewire.entry.party.partners import keys_of, with_values
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.assemble import keys_of
 from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import InvalidValue
 from oncewire.handler.world import RealWorld

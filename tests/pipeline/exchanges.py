@@ -13,11 +13,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from pyspark.sql import SparkSession
 
-from oncewire.entry.messages.submitting import as_file
 from oncewire.handler.context import Keys
 from oncewire.handler.encryption import whole_parcel
 from oncewire.pipeline.tasks import run_each
-from oncewire.wire.parcel import Parcel
+from oncewire.wire.parcel import Parcel, as_file
 from tests.handler.test_signed import signed_pair
 from tests.wire.security.keys import Identity, alpha, mallory
 

@@ -30,6 +30,15 @@ class Parcel(Struct, frozen=True):
         return None
 
 
+def as_file(parcel: Parcel, *, bare: bool = False) -> bytes:
+    """The parcel as a file that `message decode` reads: with its headers, or the body alone."""
+    if bare:
+        return parcel.body
+    lines = [f"Content-Type: {parcel.content_type}"]
+    lines += [f"{name}: {value}" for name, value in parcel.headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + parcel.body
+
+
 # Received: one message as it came, the values and the bytes side by side.
 
 

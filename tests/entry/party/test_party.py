@@ -15,6 +15,7 @@ from oncewire.entry.party.keys import KeyKind, describe_keys
 from oncewire.entry.party.partners import (
     PartnerOptions,
     add_partner,
+    keys_of,
     make_next_keys,
     next_files,
     partner_file,
@@ -22,7 +23,6 @@ from oncewire.entry.party.partners import (
     with_values,
 )
 from oncewire.entry.party.settings import Settings, load
-from oncewire.entry.running.assemble import keys_of
 from oncewire.entry.running.transports import client_settings, http_transport, server_settings
 from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed, NotHere
 from oncewire.handler.world import RealWorld

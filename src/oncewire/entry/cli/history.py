@@ -94,7 +94,7 @@ def _raw(settings: Settings, reader: Reader, found: str, out: Path | None, *, js
     from base64 import b64encode
 
     from oncewire.entry.messages.stored import intact_parcel
-    from oncewire.entry.messages.submitting import as_file
+    from oncewire.wire.parcel import as_file
 
     parcel = intact_parcel(settings, reader, found)
     data = as_file(parcel)

@@ -184,7 +184,7 @@ def sign(settings: Party, lake: LakePath) -> Report:
     """Sign the lake's current version with the party's key, so that others can rely on it."""
 
     place = need_lake(lake)
-    from oncewire.entry.running.assemble import keys_of
+    from oncewire.entry.party.partners import keys_of
     from oncewire.pipeline.lake.proof import sign_version
 
     keys = keys_of(settings)

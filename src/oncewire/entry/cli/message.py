@@ -207,6 +207,7 @@ def _built(
     from oncewire.entry.party.keys import describe_keys
     from oncewire.handler.world import RealWorld
     from oncewire.wire import codec
+    from oncewire.wire.parcel import as_file
 
     if (certificate is None) != (key is None):
         raise InvalidValue("a signature needs both", remedy="give --certificate and --key")
@@ -217,7 +218,7 @@ def _built(
     keys = describe_keys(certificate, key) if certificate and key else None
     signer = submitting.signer_of(keys) if keys is not None else None
     parcel = codec.write(message, form, signer=signer)
-    write_new(to, submitting.as_file(parcel, bare=bare))
+    write_new(to, as_file(parcel, bare=bare))
     return Report(
         {
             "file": str(to),

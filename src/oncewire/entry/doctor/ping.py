@@ -19,8 +19,8 @@ from msgspec import structs
 
 from oncewire.agreement.agreement import Agreement, Agreements
 from oncewire.entry.party.agreements import Kept
-from oncewire.entry.party.settings import Settings
-from oncewire.entry.running.assemble import keys_of, party_name
+from oncewire.entry.party.partners import keys_of
+from oncewire.entry.party.settings import Settings, party_name
 from oncewire.entry.running.transports import http_transport, other_transports
 from oncewire.errors import OncewireError
 from oncewire.handler.context import HandlerContext

@@ -16,7 +16,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from oncewire.entry.files import WHOLE_FILE_MAX
-from oncewire.entry.messages.submitting import as_file
 from oncewire.errors import EbxmlError, NotAllowed, SecurityFailure, StoreDamaged
 from oncewire.handler.content_digest import is_intact
 from oncewire.handler.encryption import is_closed
@@ -25,7 +24,7 @@ from oncewire.message.form import Validation
 from oncewire.message.instant import Instant, format_instant
 from oncewire.wire import codec, header
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.parcel import Parcel, Received
+from oncewire.wire.parcel import Parcel, Received, as_file
 from oncewire.wire.refusal import ReadFault
 from oncewire.wire.security import algorithms, certificates, references, signature
 from oncewire.wire.security.references import (

@@ -33,7 +33,6 @@ from oncewire.message.form import AckRequest, Dialect, Form
 from oncewire.message.ids import Party, PartyId, Service, is_uri
 from oncewire.message.instant import Duration, Instant, parse_duration
 from oncewire.wire import codec
-from oncewire.wire.parcel import Parcel
 
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import Agreement
@@ -385,12 +384,3 @@ def signer_of(keys: KeyFiles) -> codec.Signer:
         return sign(envelope, parts, key, certificate, SigningChoice(name)).envelope
 
     return signed
-
-
-def as_file(parcel: Parcel, *, bare: bool = False) -> bytes:
-    """The parcel as a file that `message decode` reads: with its headers, or the body alone."""
-    if bare:
-        return parcel.body
-    lines = [f"Content-Type: {parcel.content_type}"]
-    lines += [f"{name}: {value}" for name, value in parcel.headers]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + parcel.body

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from oncewire.agreement.agreement import Agreement, Origin, PartyTerms, Requested, Value
@@ -30,9 +31,10 @@ from oncewire.entry.files import (
 )
 from oncewire.entry.party.agreements import Kept, able, each_readable, load_readable, loader
 from oncewire.entry.party.folder import Card, card_of, check_name
-from oncewire.entry.party.keys import KeyFiles, KeyKind, describe_keys, make_keys
+from oncewire.entry.party.keys import KeyFiles, KeyKind, describe_keys, is_private, make_keys
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed, NotHere, OncewireError
+from oncewire.handler.context import Keys
 from oncewire.message.instant import DAY, Instant, format_duration, format_instant
 from oncewire.message.kinds import quoted
 from oncewire.protocol.terms import Scope
@@ -575,3 +577,23 @@ def revoke(settings: Settings, name: str, *, all_but_newest: bool = False) -> in
     if all_but_newest:
         write_new(path, to_pem(known[-1]), replace=True)
     return len(gone)
+
+
+def keys_of(settings: Settings) -> Keys | None:
+    """What the party signs with; None where it has no key."""
+    certificate = settings.path(settings.keys.certificate)
+    key = settings.path(settings.keys.key)
+    if not key.is_file() and not certificate.is_file():
+        return None
+    finish_switch(settings)
+    # Says in words what is wrong with either file, or that they do not belong together.
+    describe_keys(certificate, key)
+    if not is_private(key):
+        raise InvalidValue(
+            f"others on this machine can read the private key {key}", remedy=f"chmod 600 {key}"
+        )
+    secret = serialization.load_pem_private_key(read_bytes(key, "private key"), None)
+    if not isinstance(secret, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
+        raise InvalidValue(f"{key} is neither RSA nor EC", remedy="make a key of one of them")
+    shown = x509.load_pem_x509_certificate(read_bytes(certificate, "certificate"))
+    return Keys(shown, secret)

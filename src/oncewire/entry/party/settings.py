@@ -673,3 +673,10 @@ def unknown_setting(name: str, where: str) -> InvalidValue:
     """The error for an unknown setting: it names the nearest one."""
     remedy = did_you_mean(name, [*KEYS, *SECTIONS], "`oncewire config show` lists them all")
     return InvalidValue(f"there is no setting {name[:128]!r} ({where})", remedy=remedy)
+
+
+def party_name(settings: Settings) -> str:
+    """The node's name, without which nothing can be stored."""
+    if not settings.party.name:
+        raise InvalidValue("the party has no name", remedy="set party.name in oncewire.toml")
+    return settings.party.name

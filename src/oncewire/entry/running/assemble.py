@@ -14,18 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-
 from oncewire.agreement.agreement import Agreements
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
-from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, read_bytes, write_new
+from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, write_new
 from oncewire.entry.party.agreements import Kept, load_readable
-from oncewire.entry.party.keys import describe_keys, is_private
-from oncewire.entry.party.partners import agreement_with_itself, finish_switch
-from oncewire.entry.party.settings import Settings
+from oncewire.entry.party.partners import agreement_with_itself, keys_of
+from oncewire.entry.party.settings import Settings, party_name
 from oncewire.entry.running.transports import http_transport, other_transports
 from oncewire.errors import InvalidValue, NotHere, OncewireError, StoreProblem, StoreReplaced
 from oncewire.handler.context import HandlerContext, Keys, KillPoints
@@ -212,33 +207,6 @@ def reading(settings: Settings) -> Iterator[Reader]:
     """One view of the party's store, as `open_readers` has many."""
     with closing(open_readers(settings)) as readers, readers.reader() as reader:
         yield reader
-
-
-def party_name(settings: Settings) -> str:
-    """The node's name, without which nothing can be stored."""
-    if not settings.party.name:
-        raise InvalidValue("the party has no name", remedy="set party.name in oncewire.toml")
-    return settings.party.name
-
-
-def keys_of(settings: Settings) -> Keys | None:
-    """What the party signs with; None where it has no key."""
-    certificate = settings.path(settings.keys.certificate)
-    key = settings.path(settings.keys.key)
-    if not key.is_file() and not certificate.is_file():
-        return None
-    finish_switch(settings)
-    # Says in words what is wrong with either file, or that they do not belong together.
-    describe_keys(certificate, key)
-    if not is_private(key):
-        raise InvalidValue(
-            f"others on this machine can read the private key {key}", remedy=f"chmod 600 {key}"
-        )
-    secret = serialization.load_pem_private_key(read_bytes(key, "private key"), None)
-    if not isinstance(secret, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
-        raise InvalidValue(f"{key} is neither RSA nor EC", remedy="make a key of one of them")
-    shown = x509.load_pem_x509_certificate(read_bytes(certificate, "certificate"))
-    return Keys(shown, secret)
 
 
 def in_force(settings: Settings, kept: Iterable[Kept]) -> Agreements:

@@ -34,11 +34,11 @@ from oncewire.entry.party.agreements import (
     Stamp,
     stamp_of,
 )
+from oncewire.entry.party.partners import keys_of
 from oncewire.entry.party.settings import Settings
 from oncewire.entry.running.assemble import (
     find_restored,
     in_force,
-    keys_of,
     make_engine,
     make_handler,
     running_or,

@@ -249,9 +249,6 @@ ANSWERS_MAX = 256
 DRAIN_LOOK = 0.1
 """Seconds between two looks whether a handler that drains is done."""
 
-RETRY_AFTER = 30
-"""Seconds a sender is asked to wait while the store cannot take anything."""
-
 
 _STAYS = frozenset({OutgoingState.DELIVERED, OutgoingState.SENT})
 """Outcomes that only another outcome can follow."""

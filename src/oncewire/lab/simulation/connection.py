@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from oncewire.handler.actions import Post, PostAnswer, PostOn, Source
 from oncewire.handler.encryption import whole_parcel
-from oncewire.handler.runtime.door import Connection, Connections
-from oncewire.handler.runtime.handler import RETRY_AFTER
+from oncewire.handler.runtime.door import RETRY_AFTER, Connection, Connections
 from oncewire.handler.sending.answer import Answer, Awaited
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.lab.simulation.plan import (
