@@ -28,6 +28,14 @@ def test_one_node_alone_is_not_blamed_for_what_others_would_have_said(name: str)
         assert _told(node.rows, healed=True) == []
 
 
+def test_while_a_run_goes_on_a_hub_in_between_may_not_have_been_read() -> None:
+    read = {"acme": 6, "hub": 0, "globex": 3}
+    nodes = SCENARIOS["hub"]().nodes.values()
+    rows = [row for node in nodes for row in node.rows[: read[node.name]]]
+    assert {row.node for row in rows} == {"acme", "globex"}
+    assert _told(rows, healed=False) == []
+
+
 @given(names, st.data())
 def test_while_a_run_goes_on_any_cut_of_its_journals_is_clean(
     name: str, data: st.DataObject

@@ -135,8 +135,9 @@ def _problem_of_acknowledgements(subject: Subject, trace: Trace) -> str | None:
     for peer in _peers(trace, ACKNOWLEDGED) if way and to_party else ():
         # A name that a handler uses for another one is known only where that one has declared it.
         stranger = peer not in homes and way[0] in homes and peer not in to_party
-        elsewhere = peer in to_party and way[0] not in homes and _came_from(subject, trace)
-        if peer not in way and (stranger or elsewhere):
+        # While a run goes on, the journal of a hub in between may not have been read yet.
+        direct = subject.healed and way[0] not in homes and _came_from(subject, trace)
+        if peer not in way and (stranger or (direct and peer in to_party)):
             return f"It was sent to {way[0]}, and {peer} acknowledged it."
     came = _peers(trace, RECEIVED, DUPLICATE)
     known = subject.healed and _went_to(subject, trace)
