@@ -29,8 +29,7 @@ from oncewire.message.envelope import MessageKind
 from oncewire.message.ids import Service
 from oncewire.message.instant import HOUR, format_instant
 from oncewire.wire import codec
-from oncewire.wire.parcel import Parcel
-from oncewire.wire.refusal import ReadFault
+from oncewire.wire.parcel import Parcel, ReadFault
 from tests.agreement.cppa.cpa_rules import alike, all_of, problems, said
 from tests.agreement.cppa.test_corpus_cpas import STATED
 from tests.agreement.readings import party_ids

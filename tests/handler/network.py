@@ -50,8 +50,7 @@ from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import Incident, StoredIncoming, StoredOutgoing
 from oncewire.wire import codec
-from oncewire.wire.parcel import Parcel
-from oncewire.wire.refusal import Fault
+from oncewire.wire.parcel import Fault, Parcel
 from tests.simulation.given import CPA_ID, agreements_of, names
 from tests.wire.roots import read_fault
 

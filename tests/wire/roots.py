@@ -3,12 +3,11 @@
 from oncewire.errors import EbxmlError
 from oncewire.wire import codec, soap
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.parcel import Parcel
-from oncewire.wire.refusal import Fault
+from oncewire.wire.parcel import Fault, Parcel
 from oncewire.wire.security import references
 from oncewire.wire.security.references import SignedReference
 from oncewire.wire.splice import envelope_in
-from oncewire.wire.xml.source import parse
+from oncewire.wire.xml import parse
 
 
 def envelope_of(parcel: Parcel) -> bytes:

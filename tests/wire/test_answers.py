@@ -20,7 +20,7 @@ from oncewire.message.ids import Party, PartyId, Service
 from oncewire.wire import answers, codec
 from oncewire.wire.drafts.blocks import ACK_SERVICE, ERROR_SERVICE
 from oncewire.wire.ebms2 import blocks as ebms2_names
-from oncewire.wire.refusal import PartialHeader
+from oncewire.wire.parcel import PartialHeader
 from tests.wire import samples
 from tests.wire.samples import NOW, envelope_for, order_message
 

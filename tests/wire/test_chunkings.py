@@ -16,9 +16,8 @@ from oncewire.message.form import Dialect
 from oncewire.wire import codec
 from oncewire.wire.inspection import open_capture
 from oncewire.wire.mime.multipart import decoder
-from oncewire.wire.parcel import Parcel
+from oncewire.wire.parcel import Parcel, ReadFault
 from oncewire.wire.reader import HeaderRead, PayloadData, PayloadEnded, PayloadStarted, Reader
-from oncewire.wire.refusal import ReadFault
 from tests.examples import examples
 from tests.wire import samples
 from tests.wire.samples import corpus_bytes, corpus_messages

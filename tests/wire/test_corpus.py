@@ -14,9 +14,8 @@ from oncewire.message.envelope import AckRequested, Actor, DeliverySemantics, Me
 from oncewire.message.form import Dialect, Validation
 from oncewire.wire import codec, inspection
 from oncewire.wire.inspection import CaptureKind, open_capture
-from oncewire.wire.parcel import Received
+from oncewire.wire.parcel import ReadFault, Received
 from oncewire.wire.reader import PayloadData, Reader
-from oncewire.wire.refusal import ReadFault
 from tests.wire.samples import corpus_bytes, corpus_messages
 
 TO_PARTY = (AckRequested(Actor.TO_PARTY_MSH, signed=False),)

@@ -24,7 +24,7 @@ from oncewire.message.ids import Party, PartyId
 from oncewire.wire import answers, codec, inspection, splice
 from oncewire.wire.codec import Parcel, ReadFault
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.xml.source import exact_bytes, parse, spans
+from oncewire.wire.xml import exact_bytes, parse, spans
 from tests.wire import samples
 from tests.wire.drafts.test_drafts import REQUEST
 from tests.wire.drafts.test_drafts import refused as draft_refused

@@ -15,7 +15,7 @@ from oncewire.wire.codec import Parcel, ReadFault
 from oncewire.wire.drafts.blocks import canonical_tag
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.ebms2.blocks import STRUCTURE
-from oncewire.wire.xml.source import Element, local_name
+from oncewire.wire.xml import Element, local_name
 from tests.wire import samples
 from tests.wire.drafts.test_drafts import ACK_078, REQUEST
 from tests.wire.ebms2.test_ebms2 import ACK, ERRORS, ORDER, STATUS_REQUEST, SYNC, signal

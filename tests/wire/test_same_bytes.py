@@ -23,8 +23,7 @@ from oncewire.message.envelope import Actor, Payload
 from oncewire.message.form import Dialect
 from oncewire.wire import answers, codec, inspection, soap, splice
 from oncewire.wire.inspection import CaptureKind, open_capture
-from oncewire.wire.parcel import Parcel, Received
-from oncewire.wire.refusal import ReadFault
+from oncewire.wire.parcel import Parcel, ReadFault, Received
 from oncewire.wire.security import signature
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.encryption import EncryptionChoice, encrypt_chunks

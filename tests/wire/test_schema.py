@@ -16,7 +16,7 @@ from oncewire.wire.codec import Parcel, ReadFault
 from oncewire.wire.ebms2.blocks import EB, ENVELOPE, XLINK
 from oncewire.wire.inspection import open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.xml.source import parse
+from oncewire.wire.xml import parse
 from tests.examples import examples
 from tests.wire import samples
 from tests.wire.roots import envelope_of

@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 from oncewire.errors import MimeProblem, OncewireError, StoreDamaged, StoreProblem
 from oncewire.message.instant import MINUTE, Duration, Instant
 from oncewire.store.spool_contract import Spool
-from oncewire.wire.parcel import Received
-from oncewire.wire.refusal import ReadFault
+from oncewire.wire.parcel import ReadFault, Received
 
 SPOOL_ABOVE = 1024 * 1024
 """Bodies up to this size live in their row; larger ones in a file of the spool."""

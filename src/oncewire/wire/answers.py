@@ -35,7 +35,7 @@ from oncewire.message.ids import Party, PartyId, Service, is_uri
 from oncewire.message.instant import Instant
 from oncewire.wire.drafts import blocks as draft_names
 from oncewire.wire.ebms2 import blocks as ebms2_names
-from oncewire.wire.refusal import PartialHeader
+from oncewire.wire.parcel import PartialHeader
 
 UNKNOWN_CPA = "unknown"
 """Stands for a CPAId that could not be read; Norway's handlers answer with the same word."""

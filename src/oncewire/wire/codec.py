@@ -37,9 +37,8 @@ from oncewire.wire.mime.multipart import (
     part_of,
     reference_to,
 )
-from oncewire.wire.parcel import Parcel, Received
+from oncewire.wire.parcel import Parcel, ReadFault, Received
 from oncewire.wire.reader import HeaderRead, MultipartReader, Reader
-from oncewire.wire.refusal import ReadFault
 from oncewire.wire.security.references import bare_content_id
 from oncewire.wire.security.signature import Covered
 from oncewire.wire.soap import action_of

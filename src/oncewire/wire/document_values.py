@@ -15,8 +15,8 @@ import msgspec
 from oncewire.errors import EbxmlError
 from oncewire.message.document_path import DocumentPath, Step
 from oncewire.wire.limits import Limits
-from oncewire.wire.refusal import ReadFault
-from oncewire.wire.xml.source import Element, local_name, parse
+from oncewire.wire.parcel import ReadFault
+from oncewire.wire.xml import Element, local_name, parse
 
 DOCUMENT_MAX = 256 * 1024
 """A larger document is not looked into."""

@@ -24,9 +24,9 @@ from oncewire.wire.ebms2 import writer as ebms2_writer
 from oncewire.wire.ebms2.blocks import ENVELOPE, SOAP12
 from oncewire.wire.limits import Limits, beyond
 from oncewire.wire.mime.multipart import parameters
-from oncewire.wire.refusal import Findings, PartialHeader, ReadFault
+from oncewire.wire.parcel import Findings, PartialHeader, ReadFault
 from oncewire.wire.soap import fault_of
-from oncewire.wire.xml.source import Element, children, local_name, namespace, parse
+from oncewire.wire.xml import Element, children, local_name, namespace, parse
 
 ReadDialect: TypeAlias = Callable[[Element, bytes, str | None, tuple[Payload, ...]], Findings]
 READERS: dict[Dialect, ReadDialect] = {

@@ -28,8 +28,7 @@ from oncewire.message.instant import Instant, format_instant
 from oncewire.wire import answers, codec
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
 from oncewire.wire.mime.multipart import header_lines
-from oncewire.wire.parcel import Parcel, Received
-from oncewire.wire.refusal import PartialHeader, ReadFault
+from oncewire.wire.parcel import Parcel, PartialHeader, ReadFault, Received
 from oncewire.wire.security import signature
 from oncewire.wire.security.references import signature_parts
 

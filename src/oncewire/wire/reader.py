@@ -30,8 +30,7 @@ from oncewire.wire.mime.multipart import (
     resolve_references,
     usual_parameters,
 )
-from oncewire.wire.parcel import Parcel, PartPlace, Received
-from oncewire.wire.refusal import PartialHeader, ReadFault
+from oncewire.wire.parcel import Parcel, PartialHeader, PartPlace, ReadFault, Received
 from oncewire.wire.security.references import digest_names
 
 if TYPE_CHECKING:

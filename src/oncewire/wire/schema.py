@@ -22,7 +22,7 @@ from oncewire.errors import SoapFault
 from oncewire.message.form import Dialect
 from oncewire.wire.drafts.blocks import canonical_tag
 from oncewire.wire.ebms2.blocks import DS, EB, SOAP, STRUCTURE, XLINK, XML
-from oncewire.wire.xml.source import Element, children
+from oncewire.wire.xml import Element, children
 
 PROBLEMS_MAX = 20
 """Breaches that are reported: the first usually causes the rest."""

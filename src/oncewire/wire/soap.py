@@ -8,9 +8,8 @@ from oncewire.errors import EbxmlError, SoapFault
 from oncewire.message.envelope import Message
 from oncewire.message.form import Dialect, Form, SoapActionCheck
 from oncewire.wire.ebms2.blocks import BODY, ENVELOPE, FAULT, SOAP
-from oncewire.wire.parcel import Parcel
-from oncewire.wire.refusal import Fault, FaultDetail
-from oncewire.wire.xml.source import Element, local_name, text
+from oncewire.wire.parcel import Fault, FaultDetail, Parcel
+from oncewire.wire.xml import Element, local_name, text
 
 # SOAP 1.1 §4.4.1.
 FAULT_CODES = ("VersionMismatch", "MustUnderstand", "Client", "Server")

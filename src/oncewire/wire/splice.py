@@ -28,7 +28,7 @@ from oncewire.wire.mime.multipart import (
 )
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.reader import MultipartReader
-from oncewire.wire.xml.source import end_of_element, piece_encoding, walk
+from oncewire.wire.xml import end_of_element, piece_encoding, walk
 
 # Cannot stand in a local name, so a name splits at the last one for certain.
 _SEPARATOR = "}"

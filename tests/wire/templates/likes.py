@@ -12,7 +12,7 @@ from oncewire.message.form import Dialect, Validation
 from oncewire.wire import answers, codec, header
 from oncewire.wire.header import HeaderReading
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.refusal import ReadFault
+from oncewire.wire.parcel import ReadFault
 from oncewire.wire.security import signature
 from oncewire.wire.security.references import PartDigests
 from oncewire.wire.security.signature import SigningChoice, acknowledged_digests, sign

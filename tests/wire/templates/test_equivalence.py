@@ -19,7 +19,7 @@ from oncewire.message.form import Dialect
 from oncewire.wire import codec
 from oncewire.wire.inspection import CaptureKind, open_capture
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.refusal import ReadFault
+from oncewire.wire.parcel import ReadFault
 from oncewire.wire.security import references, signature, wrapping
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.references import PartDigests

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from oncewire.errors import InvalidValue
 from oncewire.message.instant import format_instant, parse_instant
-from oncewire.wire.xml.source import read_moment, written_basic_moment, written_moment
+from oncewire.wire.xml import read_moment, written_basic_moment, written_moment
 from tests.wire.strategies import EARLIEST, LATEST
 
 

@@ -92,7 +92,7 @@ def _signature_state(data: bytes, certificates: list[Path]) -> str | None:
     from oncewire.entry.files import read_bytes
     from oncewire.wire import codec
     from oncewire.wire.inspection import open_capture
-    from oncewire.wire.refusal import ReadFault
+    from oncewire.wire.parcel import ReadFault
     from oncewire.wire.security import signature
     from oncewire.wire.security.certificates import Trust, load_certificates
     from oncewire.wire.security.references import signature_parts

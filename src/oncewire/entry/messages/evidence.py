@@ -24,8 +24,7 @@ from oncewire.message.form import Validation
 from oncewire.message.instant import Instant, format_instant
 from oncewire.wire import codec, header
 from oncewire.wire.limits import DEFAULT_LIMITS
-from oncewire.wire.parcel import Parcel, Received, as_file
-from oncewire.wire.refusal import ReadFault
+from oncewire.wire.parcel import Parcel, ReadFault, Received, as_file
 from oncewire.wire.security import algorithms, certificates, references, signature
 from oncewire.wire.security.references import (
     USUAL,

@@ -46,8 +46,7 @@ from oncewire.wire import codec
 from oncewire.wire.limits import Limits
 from oncewire.wire.mime.compression import Inflater
 from oncewire.wire.mime.multipart import is_identity
-from oncewire.wire.parcel import Parcel, Received
-from oncewire.wire.refusal import ReadFault
+from oncewire.wire.parcel import Parcel, ReadFault, Received
 from oncewire.wire.security.certificates import from_der, load_certificate, validity
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ def documents_of(reader: Reader, message_id: str) -> list[tuple[str, str, int, s
     down without its bytes; what was sent is read where it is small."""
     from oncewire.errors import EbxmlError, InvalidValue, StoreProblem
     from oncewire.handler.delivering.view import read_view
-    from oncewire.wire.refusal import ReadFault
+    from oncewire.wire.parcel import ReadFault
 
     with contextlib.suppress(EbxmlError, InvalidValue, ReadFault, StoreProblem):
         stored, parcel = reader.outgoing(message_id), reader.outgoing_parcel(message_id)

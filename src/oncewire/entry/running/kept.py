@@ -21,7 +21,7 @@ from oncewire.pipeline.tasks import sentence
 from oncewire.protocol.documents import DocumentState
 from oncewire.store.contract import Reader
 from oncewire.store.records import StoredIncoming
-from oncewire.wire.refusal import ReadFault
+from oncewire.wire.parcel import ReadFault
 
 
 def kept_of(settings: Settings, asked: Iterable[Asked]) -> Iterator[tuple[Asked, list[Kept]]]:

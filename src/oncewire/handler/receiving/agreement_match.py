@@ -49,8 +49,7 @@ from oncewire.store.contract import Transaction
 from oncewire.store.records import Removed, StoredIncoming
 from oncewire.wire import codec, schema, soap
 from oncewire.wire.ebms2.reader import UNNAMED
-from oncewire.wire.parcel import Parcel, Received
-from oncewire.wire.refusal import PartialHeader, ReadFault
+from oncewire.wire.parcel import Parcel, PartialHeader, ReadFault, Received
 
 # AcceptedTerms: the agreement a message was accepted under, for its copies and its answers.
 #

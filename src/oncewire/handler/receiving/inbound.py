@@ -32,8 +32,7 @@ from oncewire.transport.contract import AttemptOutcome, Delivery
 from oncewire.wire import codec
 from oncewire.wire.codec import HeaderRead, Reader, read_all
 from oncewire.wire.limits import Limits
-from oncewire.wire.parcel import Parcel, Received
-from oncewire.wire.refusal import PartialHeader, ReadFault
+from oncewire.wire.parcel import Parcel, PartialHeader, ReadFault, Received
 from oncewire.wire.templates.envelope import EnvelopeTemplates
 
 # Expected: whether anybody here waits for a message, judged by its header alone.

@@ -76,8 +76,7 @@ from oncewire.store.contract import Transaction
 from oncewire.store.records import Removed, StoredIncoming, StoredParcel
 from oncewire.wire import codec
 from oncewire.wire.header import named_by
-from oncewire.wire.parcel import Parcel, Received
-from oncewire.wire.refusal import PartialHeader, ReadFault
+from oncewire.wire.parcel import Parcel, PartialHeader, ReadFault, Received
 
 
 def receive(

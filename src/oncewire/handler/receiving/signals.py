@@ -59,7 +59,7 @@ from oncewire.store.records import (
     StoredReceipt,
 )
 from oncewire.wire import answers
-from oncewire.wire.refusal import Fault
+from oncewire.wire.parcel import Fault
 
 
 def receive_signal(

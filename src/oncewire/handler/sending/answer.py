@@ -35,8 +35,7 @@ from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
 from oncewire.wire import answers, codec, soap
 from oncewire.wire.answers import Envelope
-from oncewire.wire.parcel import Received
-from oncewire.wire.refusal import PartialHeader, ReadFault
+from oncewire.wire.parcel import PartialHeader, ReadFault, Received
 
 # Ignored: what was said about a message, and changed nothing, leaves a trace.
 #

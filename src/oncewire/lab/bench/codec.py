@@ -37,7 +37,7 @@ from oncewire.message.envelope import (
 from oncewire.message.form import Dialect, Form, Validation
 from oncewire.message.ids import Party, PartyId, Service
 from oncewire.message.instant import DAY, parse_instant
-from oncewire.wire import answers, codec, header, limits, schema, splice
+from oncewire.wire import answers, codec, header, limits, schema, splice, xml
 from oncewire.wire.codec import Reader
 from oncewire.wire.security import algorithms, signature
 from oncewire.wire.security.certificates import Trust
@@ -45,7 +45,6 @@ from oncewire.wire.security.references import PartDigests
 from oncewire.wire.security.signature import SigningChoice
 from oncewire.wire.splice import envelope_in
 from oncewire.wire.templates.envelope import EnvelopeTemplates
-from oncewire.wire.xml import source
 
 NOW = parse_instant("2026-01-05T10:00:00Z")[0]
 ENVELOPE_BYTES = 2_500
@@ -133,7 +132,7 @@ def works_of(dialect: Dialect) -> tuple[dict[str, Callable[[], object]], int]:
     parcel = codec.write(message, form)
     received = codec.read(parcel)
     envelope, charset, bounds = received.envelope, received.charset, limits.DEFAULT_LIMITS
-    root = source.parse(envelope, charset, bounds)
+    root = xml.parse(envelope, charset, bounds)
     bare = etree.XMLParser(resolve_entities=False, no_network=True)
     answer = answers.Envelope("a-1@beta.example", NOW, form)
     acknowledgment = codec.write(answers.acknowledgment_for(received.message, answer), form)
@@ -158,7 +157,7 @@ def works_of(dialect: Dialect) -> tuple[dict[str, Callable[[], object]], int]:
         LIMIT: parses,
         BARE: lambda: etree.fromstring(envelope, bare),
         "limits": lambda: limits.enforce(envelope, charset, bounds),
-        "limits + tree": lambda: source.parse(envelope, charset, bounds),
+        "limits + tree": lambda: xml.parse(envelope, charset, bounds),
         "schema": lambda: schema.problems(root, dialect),
         "MIME frame": lambda: envelope_in(parcel, bounds),
         "header, every field": lambda: header.read(envelope, charset, bounds, Validation.OFF),

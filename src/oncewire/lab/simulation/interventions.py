@@ -29,7 +29,7 @@ from oncewire.message.envelope import DeliverySemantics, Error, MessageKind, Sev
 from oncewire.protocol.terms import Scope
 from oncewire.wire import codec
 from oncewire.wire.answers import Envelope, error_message_for
-from oncewire.wire.refusal import PartialHeader
+from oncewire.wire.parcel import PartialHeader
 
 if TYPE_CHECKING:
     from oncewire.lab.simulation.machine import Machine, Surroundings

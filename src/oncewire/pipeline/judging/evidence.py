@@ -30,8 +30,7 @@ from oncewire.pipeline.sources.archive import Content, Piece, contents, pieces
 from oncewire.pipeline.tasks import RESULT, Batches, results, returning, sentence
 from oncewire.wire import codec
 from oncewire.wire.inspection import open_capture
-from oncewire.wire.parcel import Received
-from oncewire.wire.refusal import ReadFault
+from oncewire.wire.parcel import ReadFault, Received
 from oncewire.wire.security import certificates, references, signature
 from oncewire.wire.security.certificates import Trust, load_certificate
 from oncewire.wire.security.references import USUAL, signature_parts

@@ -37,8 +37,7 @@ from oncewire.pipeline.sources.archive import (
 )
 from oncewire.wire import codec
 from oncewire.wire.inspection import Capture, CaptureKind, open_capture
-from oncewire.wire.parcel import Received
-from oncewire.wire.refusal import ReadFault
+from oncewire.wire.parcel import ReadFault, Received
 
 if TYPE_CHECKING:
     import pyarrow as pa

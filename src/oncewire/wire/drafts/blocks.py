@@ -33,7 +33,7 @@ from oncewire.message.envelope import (
 )
 from oncewire.message.form import AckRequest, Dialect, ReliableMessagingMethod, SyncReplyMode
 from oncewire.message.ids import Party, PartyId
-from oncewire.wire.xml.source import (
+from oncewire.wire.xml import (
     WHITESPACE,
     Element,
     attribute,
@@ -48,7 +48,7 @@ from oncewire.wire.xml.source import (
 )
 
 if TYPE_CHECKING:
-    from oncewire.wire.refusal import Findings
+    from oncewire.wire.parcel import Findings
 
 # The words of the drafts of 2000 and 2001, and the aliases readers accept
 # (docs/explanation/decisions.md#drafts-on-the-wire).

@@ -26,8 +26,8 @@ from oncewire.message.instant import Instant
 from oncewire.wire.drafts import blocks as n
 from oncewire.wire.drafts.blocks import DraftElement
 from oncewire.wire.ebms2.blocks import signed_digest
-from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.source import Element, exact_bytes, read_moment, whole_number
+from oncewire.wire.parcel import Findings
+from oncewire.wire.xml import Element, exact_bytes, read_moment, whole_number
 
 # Everything else in Header is foreign, and is kept as its bytes (HDR-7).
 _KNOWN_HEADER = frozenset(

@@ -24,7 +24,7 @@ from oncewire.message.ids import Party, PartyId, is_uri
 from oncewire.message.instant import Instant
 from oncewire.wire.drafts import blocks as n
 from oncewire.wire.ebms2.blocks import write_signed_digest
-from oncewire.wire.xml.source import (
+from oncewire.wire.xml import (
     boolean,
     identifier,
     optional_attribute,

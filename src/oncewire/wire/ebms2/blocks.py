@@ -27,7 +27,7 @@ from oncewire.message.envelope import (
     Stretch,
 )
 from oncewire.message.instant import Instant
-from oncewire.wire.xml.source import (
+from oncewire.wire.xml import (
     WHITESPACE,
     Element,
     attribute,
@@ -38,7 +38,7 @@ from oncewire.wire.xml.source import (
 )
 
 if TYPE_CHECKING:
-    from oncewire.wire.refusal import Findings
+    from oncewire.wire.parcel import Findings
 
 # The names ebMS 2.0 puts on the wire, by its schema 2.0c, and those of our extensions
 # (docs/explanation/decisions.md#extensions).

@@ -1,7 +1,7 @@
 """Reading ebMS 2.0: a SOAP envelope to a Message, tolerant of what real partners send.
 
 The walk visits each child once and compares whole tag names, which costs half of what
-XPath does. A fault never stops it: see `refusal`. Single blocks, and the rules between
+XPath does. A fault never stops it: see `ReadFault`. Single blocks, and the rules between
 elements, which the writer obeys too, are in `blocks`.
 """
 
@@ -41,8 +41,8 @@ from oncewire.message.form import Dialect
 from oncewire.message.ids import Party, PartyId, Service, check_id, is_uri
 from oncewire.message.instant import Instant
 from oncewire.wire.ebms2 import blocks as n
-from oncewire.wire.refusal import Findings
-from oncewire.wire.xml.source import WHITESPACE, Element, children, exact_bytes, whole_number
+from oncewire.wire.parcel import Findings
+from oncewire.wire.xml import WHITESPACE, Element, children, exact_bytes, whole_number
 
 MH = "//Header/MessageHeader"
 MD = "//Header/MessageHeader/MessageData"

@@ -32,7 +32,7 @@ from oncewire.message.envelope import (
 from oncewire.message.form import AckRequest, Extension, Form, SyncReplyMode
 from oncewire.message.ids import Party, is_uri
 from oncewire.wire.ebms2 import blocks as n
-from oncewire.wire.xml.source import (
+from oncewire.wire.xml import (
     attribute,
     boolean,
     foreign_text,

@@ -28,8 +28,7 @@ from oncewire.wire import header
 from oncewire.wire.ebms2 import blocks as ebms2_rules
 from oncewire.wire.header import HeaderReading
 from oncewire.wire.limits import Limits, count_exactly
-from oncewire.wire.parcel import Received
-from oncewire.wire.refusal import ReadFault
+from oncewire.wire.parcel import ReadFault, Received
 from oncewire.wire.security import algorithms, references, signature, wrapping
 from oncewire.wire.security.algorithms import SAFE, AlgorithmPolicy, SigningKey
 from oncewire.wire.security.certificates import Trust
@@ -55,7 +54,7 @@ from oncewire.wire.templates.slotted import (
     slot_of,
     slotted,
 )
-from oncewire.wire.xml.source import read_moment
+from oncewire.wire.xml import read_moment
 
 # --- what may stand in a slot --------------------------------------------------------------------
 

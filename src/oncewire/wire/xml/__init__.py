@@ -1,1 +1,0 @@
-"""XML below every dialect: the hardened parser, where elements lie in the received bytes, text."""
