@@ -20,6 +20,7 @@ from oncewire.protocol.terms import (
     ResetRule,
     RetryCount,
     SyncRetries,
+    Terms,
 )
 from tests.journal.histories import (
     BEST_EFFORT,
@@ -35,22 +36,29 @@ Scenario = Callable[[], World]
 SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(make: Scenario) -> Scenario:
-    SCENARIOS[make.__name__] = make
-    return make
+def scenario(terms: Terms = PLAIN) -> Callable[[Callable[[World], None]], Scenario]:
+    """What happens in a new world under these terms, by its name."""
+
+    def register(happens: Callable[[World], None]) -> Scenario:
+        def make() -> World:
+            world = World(terms)
+            happens(world)
+            return world
+
+        SCENARIOS[happens.__name__] = make
+        return make
+
+    return register
 
 
-@scenario
-def plain() -> World:
-    world = World()
+@scenario()
+def plain(world: World) -> None:
     world.deliver("m1")
-    return world
 
 
-@scenario
-def lost_ack() -> World:
+@scenario()
+def lost_ack(world: World) -> None:
     """The ack is lost, the resend is stopped as a duplicate, the stored answer goes back."""
-    world = World()
     world.submit("m1")
     world.send("m1")
     world.arrive("m1")
@@ -59,44 +67,36 @@ def lost_ack() -> World:
     world.duplicate("m1")
     world.ack("m1")
     world.acknowledged("m1")
-    return world
 
 
-@scenario
-def best_effort() -> World:
-    world = World(BEST_EFFORT)
+@scenario(BEST_EFFORT)
+def best_effort(world: World) -> None:
     world.submit("m1")
     world.send("m1")
     world.hand_over("m1")
     world.submit("m2")
     world.send("m2")
-    return world
 
 
-@scenario
-def unknown_then_late_ack() -> World:
-    world = World()
+@scenario()
+def unknown_then_late_ack(world: World) -> None:
     world.submit("m1")
     world.retry_until_exhausted("m1")
     world.fail("m1", "unknown", "no acknowledgement after 3 attempts")
     world.arrive("m1")
     world.acknowledged("m1", late=True)
-    return world
 
 
-@scenario
-def unknown() -> World:
-    world = World()
+@scenario()
+def unknown(world: World) -> None:
     world.submit("m1")
     world.retry_until_exhausted("m1")
     world.fail("m1", "unknown", "no acknowledgement after 3 attempts")
-    return world
 
 
-@scenario
-def connection_refused() -> World:
+@scenario()
+def connection_refused(world: World) -> None:
     """Every attempt was refused by the transport: certainly not delivered."""
-    world = World()
     world.submit("m1")
     for attempt in (1, 2, 3):
         world.send("m1", attempt)
@@ -110,12 +110,10 @@ def connection_refused() -> World:
         world.wait(PLAIN.timeout if attempt == 1 else PLAIN.retry_interval)
     world.note(Kind.EXHAUSTED, "m1", transport="http")
     world.fail("m1", "not_delivered", "no acknowledgement after 3 attempts")
-    return world
 
 
-@scenario
-def refused() -> World:
-    world = World()
+@scenario()
+def refused(world: World) -> None:
     world.submit("m1")
     world.send("m1")
     world.node("globex").add(
@@ -123,14 +121,13 @@ def refused() -> World:
     )
     world.note(Kind.REJECTED, "m1", ref_to="error-1", said=notes.Rejected("ValueNotRecognized"))
     world.fail("m1", "not_delivered", "ValueNotRecognized")
-    return world
 
 
-@scenario
-def closed_unanswered() -> World:
+@scenario(
+    replace(PLAIN, sync_mode=SyncReplyMode.SIGNALS_AND_RESPONSE, sync_retries=SyncRetries.NONE)
+)
+def closed_unanswered(world: World) -> None:
     """A synchronous request that is not repeated, and whose connection ran out of time."""
-    mode, never = SyncReplyMode.SIGNALS_AND_RESPONSE, SyncRetries.NONE
-    world = World(replace(PLAIN, sync_mode=mode, sync_retries=never))
     world.submit("m1")
     world.send("m1")
     world.receive("m1")
@@ -139,44 +136,36 @@ def closed_unanswered() -> World:
     answer = notes.Rejected("DeliveryFailure", "Warning", TIMEOUT_MESSAGE, None, "globex")
     world.note(Kind.REJECTED, "m1", ref_to="error-1", said=answer)
     world.fail("m1", "unknown", "rejected")
-    return world
 
 
-@scenario
-def conflicting_copy() -> World:
+@scenario()
+def conflicting_copy(world: World) -> None:
     """Other content under a known id is refused, and the first is delivered all the same."""
-    world = World()
     world.deliver("m1")
     world.node("globex").add(
         Kind.REFUSED, "m1", digest="sha-of-something-else", said=notes.Refused("Inconsistent")
     )
-    return world
 
 
-@scenario
-def expired_unsent() -> World:
-    world = World()
+@scenario()
+def expired_unsent(world: World) -> None:
     world.submit("m1", time_to_live=EPOCH_START - 3 * HOUR + MINUTE)
     world.wait(2 * MINUTE)
     world.note(Kind.EXPIRED, "m1", said=notes.Expired("TimeToLive"))
     world.fail("m1", "not_delivered", "TimeToLive has passed")
-    return world
 
 
-@scenario
-def expired_under_way() -> World:
-    world = World()
+@scenario()
+def expired_under_way(world: World) -> None:
     world.submit("m1", time_to_live=EPOCH_START - 3 * HOUR + MINUTE)
     world.send("m1")
     world.wait(2 * MINUTE)
     world.note(Kind.EXPIRED, "m1", said=notes.Expired("TimeToLive"))
     world.fail("m1", "unknown", "TimeToLive has passed")
-    return world
 
 
-@scenario
-def second_transport() -> World:
-    world = World(replace(PLAIN, transports=("http", "smtp")))
+@scenario(replace(PLAIN, transports=("http", "smtp")))
+def second_transport(world: World) -> None:
     world.submit("m1")
     world.retry_until_exhausted("m1", way="http")
     world.send("m1", 4, way="smtp")
@@ -186,22 +175,18 @@ def second_transport() -> World:
     world.retry_until_exhausted("m2", way="http")
     world.retry_until_exhausted("m2", way="smtp")
     world.fail("m2", "unknown", "no acknowledgement after 6 attempts")
-    return world
 
 
-@scenario
-def total_retries() -> World:
-    world = World(replace(PLAIN, transports=("http", "smtp"), retries_counted=RetryCount.TOTAL))
+@scenario(replace(PLAIN, transports=("http", "smtp"), retries_counted=RetryCount.TOTAL))
+def total_retries(world: World) -> None:
     world.submit("m1")
     world.retry_until_exhausted("m1")
     world.fail("m1", "unknown", "no acknowledgement after 3 attempts")
-    return world
 
 
-@scenario
-def suspended_and_resumed() -> World:
+@scenario(replace(PLAIN, on_exhausted=OnExhausted.SUSPEND_CHANNEL))
+def suspended_and_resumed(world: World) -> None:
     """The operator resumes: the counter is at zero again (RTY-13)."""
-    world = World(replace(PLAIN, on_exhausted=OnExhausted.SUSPEND_CHANNEL))
     world.submit("m1")
     world.retry_until_exhausted("m1")
     world.note(Kind.SUSPENDED, "m1", said=notes.Suspended("no acknowledgement"))
@@ -215,13 +200,18 @@ def suspended_and_resumed() -> World:
     world.send("m1", 7)
     world.arrive("m1")
     world.acknowledged("m1")
-    return world
 
 
-@scenario
-def suspended_at_the_end() -> World:
+def _number_two(world: World) -> None:
+    world.submit("m0")
+    world.submit("m1")
+    world.number("m0", 0, status="Reset")
+    world.number("m1", 1, status="Reset")
+
+
+@scenario(ORDERED)
+def suspended_at_the_end(world: World) -> None:
     """Whatever stands in a suspended channel waits for the operator, not for a timer."""
-    world = World(ORDERED)
     world.submit("m0")
     world.submit("m1")
     world.submit("m2")
@@ -233,17 +223,12 @@ def suspended_at_the_end() -> World:
     world.ack("m1")
     world.acknowledged("m1")
     world.note(Kind.SUSPENDED, "m0", said=notes.Suspended("no acknowledgement"))
-    return world
 
 
-@scenario
-def suspended_and_late_ack() -> World:
+@scenario(ORDERED)
+def suspended_and_late_ack(world: World) -> None:
     """The acknowledgement comes after all and lifts the suspension that its lack had caused."""
-    world = World(ORDERED)
-    world.submit("m0")
-    world.submit("m1")
-    world.number("m0", 0, status="Reset")
-    world.number("m1", 1, status="Reset")
+    _number_two(world)
     world.retry_until_exhausted("m0")
     world.note(Kind.SUSPENDED, "m0", said=notes.Suspended("no acknowledgement"))
     world.note(Kind.INCIDENT, "m0", said=notes.Incident("1", "no acknowledgement"))
@@ -253,16 +238,11 @@ def suspended_and_late_ack() -> World:
     world.send("m1")
     world.arrive("m1")
     world.acknowledged("m1")
-    return world
 
 
-@scenario
-def transient() -> World:
-    world = World(ORDERED)
-    world.submit("m0")
-    world.submit("m1")
-    world.number("m0", 0, status="Reset")
-    world.number("m1", 1, status="Reset")
+@scenario(ORDERED)
+def transient(world: World) -> None:
+    _number_two(world)
     world.send("m0")
     until = EPOCH_START + world.node("acme").skew + world.time + 30 * SECOND
     world.note(Kind.TRANSIENT, "m0", said=notes.Transient(until))
@@ -272,17 +252,12 @@ def transient() -> World:
     for message_id in ("m0", "m1"):
         world.arrive(message_id)
         world.acknowledged(message_id)
-    return world
 
 
-@scenario
-def paused_twice() -> World:
+@scenario(ORDERED)
+def paused_twice(world: World) -> None:
     """The receiver asks for a pause, for a longer one while the first lasts, and for a third."""
-    world = World(ORDERED)
-    world.submit("m0")
-    world.submit("m1")
-    world.number("m0", 0, status="Reset")
-    world.number("m1", 1, status="Reset")
+    _number_two(world)
     world.send("m0")
     now = EPOCH_START + world.node("acme").skew + world.time
     world.note(Kind.TRANSIENT, "m0", said=notes.Transient(now + 20 * SECOND))
@@ -297,17 +272,12 @@ def paused_twice() -> World:
     for message_id in ("m0", "m1"):
         world.arrive(message_id)
         world.acknowledged(message_id)
-    return world
 
 
-@scenario
-def resumed_channel() -> World:
+@scenario(ORDERED)
+def resumed_channel(world: World) -> None:
     """A suspended channel goes on by the operator's word, and so does what stood behind."""
-    world = World(ORDERED)
-    world.submit("m0")
-    world.submit("m1")
-    world.number("m0", 0, status="Reset")
-    world.number("m1", 1, status="Reset")
+    _number_two(world)
     world.retry_until_exhausted("m0")
     world.note(Kind.SUSPENDED, "m0", said=notes.Suspended("no acknowledgement"))
     world.wait(HOUR)
@@ -317,13 +287,11 @@ def resumed_channel() -> World:
     for message_id in ("m0", "m1"):
         world.arrive(message_id)
         world.acknowledged(message_id)
-    return world
 
 
-@scenario
-def window() -> World:
+@scenario(ORDERED)
+def window(world: World) -> None:
     """Numbers wrap around, acks come in any order, early arrivals wait for their turn."""
-    world = World(ORDERED)
     ids = [f"m{index}" for index in range(24)]
     for index, message_id in enumerate(ids):
         world.submit(message_id)
@@ -338,12 +306,10 @@ def window() -> World:
             for early in group:
                 world.hand_over(early)
                 world.confirm(early)
-    return world
 
 
-@scenario
-def refusal_settles_its_number() -> World:
-    world = World(ORDERED)
+@scenario(ORDERED)
+def refusal_settles_its_number(world: World) -> None:
     for index in range(3):
         world.submit(f"m{index}")
         world.number(f"m{index}", index, status="Reset")
@@ -366,17 +332,12 @@ def refusal_settles_its_number() -> World:
     world.note(Kind.REJECTED, "m1", ref_to="error-1", said=notes.Rejected("SecurityFailure"))
     world.fail("m1", "not_delivered", "SecurityFailure")
     world.acknowledged("m2")
-    return world
 
 
-@scenario
-def abandon_ends_the_epoch() -> World:
+@scenario(ORDERED)
+def abandon_ends_the_epoch(world: World) -> None:
     """The number given up is skipped at the receiver when the next epoch begins there."""
-    world = World(ORDERED)
-    world.submit("m0")
-    world.submit("m1")
-    world.number("m0", 0, status="Reset")
-    world.number("m1", 1, status="Reset")
+    _number_two(world)
     world.retry_until_exhausted("m0")
     world.note(Kind.SUSPENDED, "m0", said=notes.Suspended("no acknowledgement"))
     world.send("m1")
@@ -400,13 +361,11 @@ def abandon_ends_the_epoch() -> World:
         world.hand_over(message_id)
         world.confirm(message_id)
     world.acknowledged("m2")
-    return world
 
 
-@scenario
-def slow_application() -> World:
+@scenario(ORDERED)
+def slow_application(world: World) -> None:
     """Three epochs end before the application comes for the first message (K1)."""
-    world = World(ORDERED)
     globex = world.node("globex")
     for epoch in (1, 2, 3):
         lost, held = f"lost{epoch}", f"held{epoch}"
@@ -435,14 +394,12 @@ def slow_application() -> World:
     for message_id in ("held1", "held2", "held3", "last"):
         world.hand_over(message_id)
         world.confirm(message_id)
-    return world
 
 
-@scenario
-def slow_application_a_lap_behind() -> World:
+@scenario(ORDERED)
+def slow_application_a_lap_behind(world: World) -> None:
     """The numbers have wrapped around, and one of the new lap is refused, before the application
     comes for the old lap."""
-    world = World(ORDERED)
     ids = [f"m{index}" for index in range(12)]
     for index, message_id in enumerate(ids):
         world.submit(message_id)
@@ -463,14 +420,12 @@ def slow_application_a_lap_behind() -> World:
     for message_id in ids[:10] + ids[11:]:
         world.hand_over(message_id)
         world.confirm(message_id)
-    return world
 
 
-@scenario
-def numbers_refused() -> World:
+@scenario(replace(ORDERED, on_exhausted=OnExhausted.FAIL_MESSAGE))
+def numbers_refused(world: World) -> None:
     """Its receiver throws every copy away because of its number (SEQ-9): that is no proof that
     none of them got across, so it ends as unknown."""
-    world = World(replace(ORDERED, on_exhausted=OnExhausted.FAIL_MESSAGE))
     world.submit("m0")
     world.number("m0", 0, status="Reset")
     for attempt in (1, 2, 3):
@@ -481,13 +436,11 @@ def numbers_refused() -> World:
     world.note(Kind.EXHAUSTED, "m0", transport="http")
     world.fail("m0", "unknown", "no acknowledgement after 3 attempts")
     world.node("acme").add(Kind.EPOCH_ENDED, "m0", channel=CHANNEL, epoch=1)
-    return world
 
 
-@scenario
-def failure_ends_the_epoch() -> World:
+@scenario(replace(ORDERED, ordered=False, on_exhausted=OnExhausted.FAIL_MESSAGE))
+def failure_ends_the_epoch(world: World) -> None:
     """Unordered and numbered: the failed message's number is given up at once."""
-    world = World(replace(ORDERED, ordered=False, on_exhausted=OnExhausted.FAIL_MESSAGE))
     world.submit("m0")
     world.number("m0", 0, status="Reset")
     world.retry_until_exhausted("m0")
@@ -498,12 +451,10 @@ def failure_ends_the_epoch() -> World:
     world.send("m1")
     world.arrive("m1", epoch=1)
     world.acknowledged("m1")
-    return world
 
 
-@scenario
-def reset_after_a_used_window() -> World:
-    world = World(ORDERED)
+@scenario(ORDERED)
+def reset_after_a_used_window(world: World) -> None:
     for index in range(5):
         world.submit(f"m{index}")
         world.number(f"m{index}", index, status="Reset" if index < 4 else "Continue")
@@ -517,43 +468,37 @@ def reset_after_a_used_window() -> World:
         world.send(f"n{index}")
         world.arrive(f"n{index}", epoch=1)
         world.acknowledged(f"n{index}")
-    return world
 
 
-@scenario
-def silent_reset() -> World:
-    world = World(
-        replace(
-            ORDERED,
-            reset=ResetRule.SILENT,
-            flow=FlowMode.STOP_AND_WAIT,
-            numbers=SequenceRange(1, 10),
-        )
+@scenario(
+    replace(
+        ORDERED,
+        reset=ResetRule.SILENT,
+        flow=FlowMode.STOP_AND_WAIT,
+        numbers=SequenceRange(1, 10),
     )
+)
+def silent_reset(world: World) -> None:
     world.submit("m1")
     world.number("m1", 1, status="silent")
     world.send("m1")
     world.arrive("m1")
     world.acknowledged("m1")
-    return world
 
 
-@scenario
-def reset_on_the_first_message() -> World:
-    world = World(replace(ORDERED, reset=ResetRule.FIRST_MESSAGE))
+@scenario(replace(ORDERED, reset=ResetRule.FIRST_MESSAGE))
+def reset_on_the_first_message(world: World) -> None:
     for index in range(2):
         world.submit(f"m{index}")
         world.number(f"m{index}", index, status="Continue" if index else "Reset")
         world.send(f"m{index}")
         world.arrive(f"m{index}")
         world.acknowledged(f"m{index}")
-    return world
 
 
-@scenario
-def stop_and_wait_without_numbers() -> World:
+@scenario(replace(PLAIN, flow=FlowMode.STOP_AND_WAIT))
+def stop_and_wait_without_numbers(world: World) -> None:
     """The flow is limited, but nothing on the wire is numbered: failing frees the place."""
-    world = World(replace(PLAIN, flow=FlowMode.STOP_AND_WAIT))
     world.submit("m0")
     world.number("m0", 0, status="Reset")
     world.retry_until_exhausted("m0")
@@ -565,12 +510,10 @@ def stop_and_wait_without_numbers() -> World:
     world.arrive("m1")
     world.places["m1"] = {"channel": CHANNEL, "epoch": 1, "sequence_number": 1}
     world.acknowledged("m1")
-    return world
 
 
-@scenario
-def redelivered_after_a_crash() -> World:
-    world = World()
+@scenario()
+def redelivered_after_a_crash(world: World) -> None:
     world.submit("m1")
     world.send("m1")
     world.receive("m1")
@@ -580,12 +523,10 @@ def redelivered_after_a_crash() -> World:
     world.hand_over("m1", redelivered=True)
     world.confirm("m1")
     world.acknowledged("m1")
-    return world
 
 
-@scenario
-def redelivered_in_order() -> World:
-    world = World(ORDERED)
+@scenario(ORDERED)
+def redelivered_in_order(world: World) -> None:
     for index in range(2):
         world.submit(f"m{index}")
         world.number(f"m{index}", index, status="Reset")
@@ -598,12 +539,10 @@ def redelivered_in_order() -> World:
     for index in range(2):
         world.hand_over(f"m{index}", redelivered=True)
         world.confirm(f"m{index}")
-    return world
 
 
-@scenario
-def lease_expired() -> World:
-    world = World()
+@scenario()
+def lease_expired(world: World) -> None:
     world.submit("m1")
     world.send("m1")
     world.receive("m1")
@@ -614,13 +553,11 @@ def lease_expired() -> World:
     world.hand_over("m1", redelivered=True, given_back=True)
     world.confirm("m1")
     world.acknowledged("m1")
-    return world
 
 
-@scenario
-def sender_crashes_between_attempts() -> World:
+@scenario()
+def sender_crashes_between_attempts(world: World) -> None:
     """The gap across two boots is measured on the UTC clock."""
-    world = World()
     world.submit("m1")
     world.send("m1")
     world.wait(PLAIN.timeout)
@@ -628,7 +565,6 @@ def sender_crashes_between_attempts() -> World:
     world.send("m1", 2)
     world.arrive("m1")
     world.acknowledged("m1")
-    return world
 
 
 def _through_hub(world: World, message_id: str) -> None:
@@ -656,20 +592,17 @@ def _through_hub(world: World, message_id: str) -> None:
     world.send(message_id, at="hub")
 
 
-@scenario
-def hub() -> World:
-    world = World()
+@scenario()
+def hub(world: World) -> None:
     _through_hub(world, "m1")
     world.arrive("m1")
     world.acknowledged("m1", at="hub")
     world.acknowledged("m1")
-    return world
 
 
-@scenario
-def hub_gives_up() -> World:
+@scenario()
+def hub_gives_up(world: World) -> None:
     """The hub reports the failure; its notice is a message of its own."""
-    world = World()
     _through_hub(world, "m1")
     world.wait(PLAIN.timeout)
     world.send("m1", 2, at="hub")
@@ -685,13 +618,11 @@ def hub_gives_up() -> World:
     world.acknowledged("n1", by="acme", at="hub")
     world.note(Kind.REJECTED, "m1", ref_to="n1", said=notes.Rejected("DeliveryFailure", "Warning"))
     world.fail("m1", "unknown", "DeliveryFailure")
-    return world
 
 
-@scenario
-def stranded_at_a_hub() -> World:
+@scenario(ORDERED)
+def stranded_at_a_hub(world: World) -> None:
     """The hub acknowledged it, its way on is gone, and the hub's operator was called."""
-    world = World(ORDERED)
     world.submit("m0")
     world.number("m0", 0, status="Reset")
     world.send("m0", to="hub")
@@ -700,47 +631,39 @@ def stranded_at_a_hub() -> World:
     world.acknowledged("m0", by="hub", hop=True)
     said = notes.Incident("1", "no agreement leads on")
     world.node("hub").add(Kind.INCIDENT, "m0", channel=CHANNEL, said=said)
-    return world
 
 
-@scenario
-def withheld() -> World:
+@scenario()
+def withheld(world: World) -> None:
     """The To Party's handler cannot read what it stored: no application is given it, and the
     operator was called."""
-    world = World()
     world.submit("m1")
     world.send("m1")
     world.receive("m1")
     world.ack("m1")
     world.acknowledged("m1")
     world.note(Kind.INCIDENT, "m1", "globex", said=notes.Incident("1", "it cannot be read"))
-    return world
 
 
-@scenario
-def notice_that_fails() -> World:
+@scenario()
+def notice_that_fails(world: World) -> None:
     """A notice that cannot be delivered is an incident and causes no second notice (C33)."""
-    world = World()
     world.submit("n1", notice=True)
     world.retry_until_exhausted("n1")
     world.note(Kind.FAILED, "n1", said=notes.Failed("unknown", "exhausted"))
     world.note(Kind.INCIDENT, "n1", said=notes.Incident("1", "a notice failed"))
-    return world
 
 
-@scenario
-def notice_sent_once() -> World:
+@scenario(BEST_EFFORT)
+def notice_sent_once(world: World) -> None:
     """A notice with best effort, as hubs sent it once under ebMS 2.0; its transport took it."""
-    world = World(BEST_EFFORT)
     world.submit("n1", to="acme", at="hub", notice=True)
     world.send("n1", to="acme", at="hub")
-    return world
 
 
-@scenario
-def notice_that_passes() -> World:
+@scenario()
+def notice_that_passes(world: World) -> None:
     """A hub stores a notice that it passes on, and repeats it until somebody took it (C33)."""
-    world = World()
     world.submit("n1", to="acme", at="globex", notice=True)
     world.send("n1", to="hub", at="globex")
     world.node("hub").add(Kind.PASSED_ON, "n1", peer="urn:party:acme", hop=2)
@@ -757,13 +680,11 @@ def notice_that_passes() -> World:
         world.node(node).add(
             Kind.ACKNOWLEDGED, "n1", peer="urn:party:acme", said=notes.Acknowledged("transport")
         )
-    return world
 
 
-@scenario
-def transparent_hub() -> World:
+@scenario(replace(PLAIN, hop_mode=HopMode.TRANSPARENT))
+def transparent_hub(world: World) -> None:
     """It takes no responsibility, so it owes neither delivery nor notice."""
-    world = World(replace(PLAIN, hop_mode=HopMode.TRANSPARENT))
     world.submit("m1")
     world.send("m1", to="hub")
     world.node("hub").add(
@@ -772,13 +693,11 @@ def transparent_hub() -> World:
     world.send("m1", at="hub")
     world.arrive("m1")
     world.acknowledged("m1")
-    return world
 
 
-@scenario
-def hub_that_passes_on() -> World:
+@scenario(replace(PLAIN, hop_mode=HopMode.TRANSPARENT))
+def hub_that_passes_on(world: World) -> None:
     """It keeps nothing: the To Party's acknowledgement comes back through it (HOP-7)."""
-    world = World(replace(PLAIN, hop_mode=HopMode.TRANSPARENT))
     world.submit("m1")
     world.send("m1", to="hub")
     hub = world.node("hub")
@@ -790,14 +709,12 @@ def hub_that_passes_on() -> World:
     world.note(Kind.ACKNOWLEDGED, "m1", ref_to="ack-of-m1-by-globex", peer="urn:party:hub")
     world.hand_over("m1")
     world.confirm("m1")
-    return world
 
 
-@scenario
-def hub_in_a_stream() -> World:
+@scenario(ORDERED)
+def hub_in_a_stream(world: World) -> None:
     """One stream brings a hub messages for two partners and for its own application, which is
     slow: each uses up its number, by forwarding or by hand-over. The next hop has other terms."""
-    world = World(ORDERED)
     hub = world.node("hub")
     world.agree(hub, PLAIN)
     for index in range(8):
@@ -829,14 +746,12 @@ def hub_in_a_stream() -> World:
     for message_id in ("m1", "m5"):
         world.hand_over(message_id, at="hub")
         world.confirm(message_id, at="hub")
-    return world
 
 
-@scenario
-def documents() -> World:
+@scenario(PLAIN)
+def documents(world: World) -> None:
     """Two documents of two parts each, as handlers write them; the second one goes a little ahead,
     and is named by a message of its own (`mid:`)."""
-    world = World(PLAIN)
     for name in ("doc", "scan"):
         world.submit(name, split_id=name, split_total=2, document_digest=f"sha-of-{name}")
     for name in ("doc1", "doc2", "scan1", "scan2"):
@@ -866,12 +781,10 @@ def documents() -> World:
     for name in ("doc", "scan"):
         world.hand_over(name, split_id=name)
         world.confirm(name)
-    return world
 
 
-@scenario
-def split() -> World:
-    world = World(ORDERED)
+@scenario(ORDERED)
+def split(world: World) -> None:
     for number in (1, 2, 3):
         message_id = f"part{number}"
         facts: dict[str, Any] = {"split_id": "doc", "split_number": number, "split_total": 3}
@@ -889,23 +802,19 @@ def split() -> World:
     globex.add(Kind.JOINED, "doc", digest="sha-of-doc", size=6_000, said=notes.Joined(3))
     world.hand_over("doc", split_id="doc")
     world.confirm("doc")
-    return world
 
 
-@scenario
-def signed() -> World:
-    world = World(replace(PLAIN, ack_requested=AckRequest.SIGNED))
+@scenario(replace(PLAIN, ack_requested=AckRequest.SIGNED))
+def signed(world: World) -> None:
     world.submit("m1")
     world.send("m1")
     world.arrive("m1", signature_required=True, signature="verified")
     world.acknowledged("m1", signed=True)
-    return world
 
 
-@scenario
-def settled_by_status() -> World:
+@scenario(replace(PLAIN, ack_requested=AckRequest.SIGNED))
+def settled_by_status(world: World) -> None:
     """An unknown message is found at the receiver by asking for its status."""
-    world = World(replace(PLAIN, ack_requested=AckRequest.SIGNED))
     world.submit("m1")
     world.retry_until_exhausted("m1")
     world.fail("m1", "unknown", "no acknowledgement after 3 attempts")
@@ -917,13 +826,11 @@ def settled_by_status() -> World:
         peer="urn:party:globex",
         said=notes.Acknowledged(by="status", late=True),
     )
-    return world
 
 
-@scenario
-def one_id_of_two_parties() -> World:
+@scenario()
+def one_id_of_two_parties(world: World) -> None:
     """The duplicate key is (From Party, MessageId): both messages are delivered (DRV-6)."""
-    world = World()
     world.deliver("m1")
     world.submit("m1", at="initech")
     initech = world.node("initech")
@@ -941,4 +848,3 @@ def one_id_of_two_parties() -> World:
     globex.add(Kind.HANDED_OVER, "m1", digest="sha-of-the-other")
     world.confirm("m1")
     world.acknowledged("m1", at="initech")
-    return world

@@ -78,15 +78,13 @@ _MAYBE_PATH = kind("a file", _read_path, lambda path: str(path) if path else "")
 _PERIOD = kind("a duration such as PT30S", _read_period, format_duration)
 
 
-def kind_of(section: type[Any], name: str) -> ValueKind:
-    """The kind of a section's field, by its annotation."""
-    annotation = str(section.__annotations__[name])
+def kind_of(name: str, annotation: str, hint: Any) -> ValueKind:
+    """The kind of a section's field, by its annotation as it is written and as what it means."""
     if annotation.startswith("Annotated[Duration"):
         # An alias of int to the type checker, but a length of time to its writer.
         return _PERIOD
     if name == "port" or name.endswith("_port"):
         return _PORT
-    hint = get_type_hints(section)[name]
     if get_origin(hint) in (Union, types.UnionType) and Path in get_args(hint):
         return _MAYBE_PATH
     if isinstance(hint, type) and issubclass(hint, StrEnum):
@@ -519,10 +517,10 @@ def _keys() -> dict[str, Key]:
         for each_field in fields(section_kind):
             # `with` is a word of Python, so its field has another name than its key.
             name = f"{section}.{each_field.name.rstrip('_')}"
-            says, *marks = get_args(hints[each_field.name])[1:]
+            hint, says, *marks = get_args(hints[each_field.name])
             found[name] = Key(
                 name,
-                kind_of(section_kind, each_field.name),
+                kind_of(each_field.name, str(each_field.type), hint),
                 each_field.default,
                 says,
                 HIDDEN in marks,
