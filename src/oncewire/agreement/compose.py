@@ -155,9 +155,7 @@ def _derive(values: dict[str, Value], transports: tuple[str, ...]) -> None:
         )
     limited = said("flow.mode") is not FlowMode.UNRESTRICTED
     follow(
-        "sequence.numbered",
-        said("sequence.ordered") or limited,
-        "order and windows need numbers",
+        "sequence.numbered", said("sequence.ordered") or limited, "order and windows need numbers"
     )
 
 

@@ -198,10 +198,7 @@ class Key(NamedKey):
         return AgreementProblem(problem, key=self.name, remedy=remedy)
 
 
-_ACTOR = choice(
-    Actor,
-    {"toPartyMSH": Actor.TO_PARTY_MSH, "nextMSH": Actor.NEXT_MSH},
-)
+_ACTOR = choice(Actor, {"toPartyMSH": Actor.TO_PARTY_MSH, "nextMSH": Actor.NEXT_MSH})
 
 _ALL = (
     # --- delivery

@@ -32,10 +32,7 @@ _SECRET_NAME = re.compile(
 # Each with the words that stay.
 _SECRET_TEXT: tuple[tuple[re.Pattern[str], str], ...] = (
     # A private key in PEM, whole or cut off.
-    (
-        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END[^\n]*|\Z)", re.DOTALL),
-        BLANK,
-    ),
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END[^\n]*|\Z)", re.DOTALL), BLANK),
     # user:password@ in a URL.
     (re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"), BLANK),
     (re.compile(r"((?:bearer|basic) )[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1{BLANK}"),

@@ -21,14 +21,7 @@ from oncewire.agreement.agreement import (
     Requested,
 )
 from oncewire.agreement.certificates import fingerprint
-from oncewire.agreement.check import (
-    Danger,
-    Finding,
-    Severity,
-    danger,
-    error,
-    hint,
-)
+from oncewire.agreement.check import Danger, Finding, Severity, danger, error, hint
 from oncewire.agreement.check.exposure import (
     EXPIRING_SOON,
     Abilities,
@@ -534,10 +527,7 @@ def _proofs(agreement: Agreement) -> frozenset[str]:
 
 
 def check(
-    agreement: Agreement,
-    *,
-    now: Instant | None = None,
-    abilities: Abilities | None = None,
+    agreement: Agreement, *, now: Instant | None = None, abilities: Abilities | None = None
 ) -> tuple[Finding, ...]:
     """The findings about one agreement, worst first.
 

@@ -170,9 +170,7 @@ def unknown_algorithms(binding: ActionBinding, known: Collection[str]) -> Iterat
         uri = getattr(security, name)
         if used and uri not in known:
             yield error(
-                f"security.{name}",
-                f"the algorithm {uri} is not offered",
-                "agree on another one",
+                f"security.{name}", f"the algorithm {uri} is not offered", "agree on another one"
             )
 
 

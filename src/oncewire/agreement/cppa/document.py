@@ -149,9 +149,7 @@ class Channel:
 
 
 def read_channel(
-    element: Element,
-    transports: dict[str | None, Element],
-    exchanges: dict[str | None, Element],
+    element: Element, transports: dict[str | None, Element], exchanges: dict[str | None, Element]
 ) -> Channel:
     """The channel, with what its two references say put into it."""
     transport = transports.get(attribute(element, "transportId"))

@@ -549,10 +549,7 @@ class _Flow:
 def _entries(ours: CpaParty, theirs: CpaParty) -> Iterator[tuple[str, Entry]]:
     """What holds in each direction and for each action, by the name that a CPA of ours has for
     it."""
-    for flow in (
-        _Flow(Direction.SEND, ours, theirs),
-        _Flow(Direction.RECEIVE, theirs, ours),
-    ):
+    for flow in (_Flow(Direction.SEND, ours, theirs), _Flow(Direction.RECEIVE, theirs, ours)):
         yield SIDES[flow.sender.position], _signal_entry(flow, None)
         for action in dict.fromkeys((*flow.sender.overrides, *flow.receiver.overrides)):
             yield "", _signal_entry(flow, action)

@@ -226,10 +226,7 @@ def leftover(
         {
             name: dict(before.sides.get(name, {})) | _left_over_side(wanted, found)
             for name, wanted, found in zip(
-                SIDES,
-                (agreement.own, agreement.partner),
-                (made.own, made.partner),
-                strict=True,
+                SIDES, (agreement.own, agreement.partner), (made.own, made.partner), strict=True
             )
         },
         said,

@@ -185,9 +185,7 @@ def add(
 
 
 @output.answers
-def listed(
-    settings: Party,
-) -> Report:
+def listed(settings: Party) -> Report:
     """List the tokens and their roles."""
     rows = [(token.name, ", ".join(sorted(token.roles))) for token in _file(settings).tokens()]
     listing = Listing("tokens", ("name", "roles"), rows, empty="There is no token.")

@@ -164,11 +164,7 @@ def _handler(settings: Settings) -> tuple[bool, list[Finding]]:
 
 
 @output.answers
-def ping(
-    settings: Party,
-    partner: Partner,
-    timeout: Timeout = 10.0,
-) -> Report:
+def ping(settings: Party, partner: Partner, timeout: Timeout = 10.0) -> Report:
     """Ask a partner's handler whether it is there and knows us. Sends nothing that counts.
 
     It waits for the Pong. A partner that answers on a connection of its own is heard by our

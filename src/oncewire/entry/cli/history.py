@@ -230,10 +230,7 @@ def evidence(
     hints = (f"unzip {output.typed(file)} -d evidence && sh evidence/verify.sh",)
     proved = output.NOT_FOUND if made.taken_over else output.WRONG
     return Report(
-        facts,
-        summary=made.proves,
-        hints=hints,
-        exit_code=output.OK if made.signed_for else proved,
+        facts, summary=made.proves, hints=hints, exit_code=output.OK if made.signed_for else proved
     )
 
 

@@ -112,11 +112,7 @@ def status(settings: Party, json: Json = False) -> Report:
     columns = ("channel", "direction", "epoch", "next_number", "suspended", "reason")
     hints = tuple(
         f"oncewire {verb}{output.at_party(settings)}"
-        for verb, told in (
-            ("incidents", open_ones),
-            ("notices", untold),
-            ("doctor", restored),
-        )
+        for verb, told in (("incidents", open_ones), ("notices", untold), ("doctor", restored))
         if told
     )
     shown = rows if json else rows[:CHANNELS_SHOWN]
@@ -251,8 +247,7 @@ def listed(settings: Party, limit: Limit = 50) -> Report:
     ]
     hint = f"oncewire notices confirm NOTICE_ID{output.at_party(settings)}"
     return Report(
-        listings=(Listing("notices", columns, rows, empty=_EMPTY),),
-        hints=(hint,) if rows else (),
+        listings=(Listing("notices", columns, rows, empty=_EMPTY),), hints=(hint,) if rows else ()
     )
 
 
@@ -342,8 +337,7 @@ def resend(
         list[str] | None, typer.Argument(help="MessageIds, or unique parts of them.")
     ] = None,
     failed: Annotated[
-        bool,
-        typer.Option("--failed", help="All that were not delivered or whose fate is unknown."),
+        bool, typer.Option("--failed", help="All that were not delivered or whose fate is unknown.")
     ] = False,
     to: Annotated[
         str,
@@ -460,12 +454,7 @@ def _parameters(verb: Verb[..., Any], command: Command) -> Iterator[Parameter]:
 
 
 def _work(
-    verb: Verb[..., Any],
-    command: Command,
-    config: Path | None,
-    given: dict[str, Any],
-    *,
-    yes: bool,
+    verb: Verb[..., Any], command: Command, config: Path | None, given: dict[str, Any], *, yes: bool
 ) -> Report:
     """Find what is meant, have it done, and show what it is now."""
     from oncewire.entry.running.assemble import open_readers
@@ -614,10 +603,7 @@ def _report(
         sentences.append("No handler runs: it takes effect with `oncewire serve`.")
     good = all(said.good for said in told)
     return Report(
-        facts,
-        listings,
-        summary=" ".join(sentences),
-        exit_code=output.OK if good else output.WRONG,
+        facts, listings, summary=" ".join(sentences), exit_code=output.OK if good else output.WRONG
     )
 
 

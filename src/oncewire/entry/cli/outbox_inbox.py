@@ -131,11 +131,7 @@ def find(config: Path | None, asked: Asked, limit: int) -> Report:
     hints = (
         (f"oncewire why {quote(found[0].message_id)}{output.at_party(settings)}",) if found else ()
     )
-    return Report(
-        listings=(rows,),
-        summary=summary,
-        hints=hints if len(found) == 1 else (),
-    )
+    return Report(listings=(rows,), summary=summary, hints=hints if len(found) == 1 else ())
 
 
 def outbox(config: Path | None, asked: Asked, limit: int) -> Report:
@@ -448,14 +444,7 @@ def send(
 
     if each and len(files) > 1 and message_id:
         raise InvalidValue("several messages cannot share a MessageId", remedy="leave it out")
-    options = SendOptions(
-        service,
-        action,
-        conversation,
-        message_id,
-        ref_to,
-        time_to_live or None,
-    )
+    options = SendOptions(service, action, conversation, message_id, ref_to, time_to_live or None)
     from oncewire.entry.control.verbs import user_name
     from oncewire.entry.messages.submitting import find_agreement, payload_of, submission_of
     from oncewire.entry.party.agreements import load_readable

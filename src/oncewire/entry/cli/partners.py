@@ -237,10 +237,7 @@ def add(
         flags += f" --role {quote(there.role)}" if there.role else ""
         flags += f" --partner-role {quote(there.partner_role)}" if there.partner_role else ""
         flags += " --replace" if anew else ""
-        told = (
-            *by_telephone(card),
-            f"the partner runs: oncewire partner add OUR_CARD{flags}",
-        )
+        told = (*by_telephone(card), f"the partner runs: oncewire partner add OUR_CARD{flags}")
         hints[:0] = told
     columns = ("partner", "cpa_id", "profile", "agreement", "fingerprint")
     rows = [
@@ -250,22 +247,13 @@ def add(
     left = "" if both else " What is exchanged may be refused until its file says the same."
     written = f"The agreement with {first.partner} was written anew.{left}"
     summary = written if anew else f"{first.partner} is a partner now."
-    return Report(
-        listings=(Listing("added", columns, rows),),
-        summary=summary,
-        hints=tuple(hints),
-    )
+    return Report(listings=(Listing("added", columns, rows),), summary=summary, hints=tuple(hints))
 
 
 def _rolled_over(settings: Settings, card: Card) -> Report:
     from oncewire.agreement.certificates import read_certificates
     from oncewire.entry.files import read_text
-    from oncewire.entry.party.partners import (
-        known_partner,
-        partner_file,
-        revoked_of,
-        roll_over,
-    )
+    from oncewire.entry.party.partners import known_partner, partner_file, revoked_of, roll_over
 
     file = roll_over(settings, card, output.now())
     taken_over(settings)
@@ -331,9 +319,7 @@ def revoke(
 
 
 @output.answers
-def listed(
-    settings: Party,
-) -> Report:
+def listed(settings: Party) -> Report:
     """List the partners and the agreements with them."""
 
     from oncewire.entry.party.agreements import load_all
@@ -513,9 +499,7 @@ def try_out(
 
 
 @output.answers
-def show(
-    settings: Party,
-) -> Report:
+def show(settings: Party) -> Report:
     """Show our certificate: its fingerprint, and how long it is valid."""
 
     from oncewire.entry.party.keys import describe_keys
@@ -533,9 +517,7 @@ def show(
 
 
 @output.answers
-def make_next(
-    settings: Party,
-) -> Report:
+def make_next(settings: Party) -> Report:
     """Make the key that will follow ours. Nothing changes yet but our card.
 
     The card then carries both certificates. Send it to every partner, who runs `oncewire
@@ -557,9 +539,7 @@ def make_next(
 
 
 @output.answers
-def switch(
-    settings: Party,
-) -> Report:
+def switch(settings: Party) -> Report:
     """Use the next key from now on; a handler that runs takes it over at once."""
 
     from oncewire.entry.party.partners import switch_keys

@@ -236,12 +236,7 @@ def stream(
 
 
 @output.answers
-def verify(
-    on: Spark,
-    lake: LakePath,
-    ended: Ended = False,
-    json: Json = False,
-) -> Report:
+def verify(on: Spark, lake: LakePath, ended: Ended = False, json: Json = False) -> Report:
     """Judge every promise over every row of the lake; status 1 if one is broken.
 
     It believes no table but the journal. Rows that cannot be judged end it with status 1 too.
@@ -293,10 +288,7 @@ def reconcile(
     rows = [[disagreement[name] for name in columns] for disagreement in found.disagreements]
     ours, theirs = found.parties
     return Report(
-        facts={
-            "parties": list(found.parties),
-            **output.facts_of(found, "compared agreed kinds"),
-        },
+        facts={"parties": list(found.parties), **output.facts_of(found, "compared agreed kinds")},
         listings=(Listing("disagreements", columns, rows if json else rows[:SHOWN_MAX]),),
         summary=f"{ours} and {theirs} agree on {found.agreed:,} of "
         f"{number_of(found.compared, 'message')}",

@@ -58,11 +58,7 @@ class ReceivedMessage:
     warnings: tuple[str, ...] = ()
 
     def response(
-        self,
-        action: str,
-        *documents: Document,
-        media_type: str = "",
-        message_id: str | None = None,
+        self, action: str, *documents: Document, media_type: str = "", message_id: str | None = None
     ) -> Submission:
         """The response to this message, ready for `party.submit`: same agreement, service and
         conversation, with this message's id as its RefToMessageId.

@@ -243,12 +243,7 @@ def tally(
 
 
 def every_page(
-    reader: Reader,
-    names: Names,
-    asked: Asked,
-    directions: Sequence[str],
-    now: Instant,
-    limit: int,
+    reader: Reader, names: Names, asked: Asked, directions: Sequence[str], now: Instant, limit: int
 ) -> tuple[list[ListedMessage], str]:
     """So many messages, however many have to be looked at for them, and where it goes on."""
     found: list[ListedMessage] = []

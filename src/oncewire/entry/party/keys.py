@@ -58,9 +58,7 @@ def make_keys(
     key = _generate(kind)
     certificate = _self_signed(key, subject or name, now, hosts)
     secret = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     key_path = write_new(folder / f"{name}.key", secret, PRIVATE, replace=replace)
     text = certificate.public_bytes(serialization.Encoding.PEM)

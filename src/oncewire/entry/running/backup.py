@@ -296,10 +296,7 @@ def copy_store(settings: Settings, to: str) -> dict[str, Tally]:
         raise NotAllowed(f"{to} is there already", remedy="name a file that is not there yet")
     owner = sqlite.Owner(path)
     try:
-        with (
-            _session(settings.store.url or str(path)) as source,
-            _session(to) as target,
-        ):
+        with _session(settings.store.url or str(path)) as source, _session(to) as target:
             return copy(source, target)
     finally:
         owner.release()
