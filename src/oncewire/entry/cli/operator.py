@@ -556,8 +556,8 @@ def _meant(reader: Reader, wanted: str, to: str | None) -> str:
 def ask(
     settings: Settings, work: Callable[[Verbs], Awaitable[T]], *, running: bool = False
 ) -> tuple[T, bool]:
-    """What comes of asking whoever has the party's store, and whether that is no handler that goes
-    on. `running`: something has to be sent or heard, so a handler runs for as long."""
+    """The result of asking whoever has the party's store, and whether no handler runs afterwards.
+    `running`: something has to be sent or heard; where no handler runs, one runs meanwhile."""
     import asyncio
 
     from oncewire.entry.control.client import Remote

@@ -301,7 +301,7 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Marks a parameter of a command that is made of options, which `answers` adds for it."""
+    """Marks a parameter whose value is made from options of the command; `answers` adds them."""
 
     options: tuple[inspect.Parameter, ...]
     # Makes it of the values of the options; `json`: whether programs are to read the answer.
@@ -393,7 +393,7 @@ def _answering(command: Callable[P, Report], forms: dict[str, Any]) -> Callable[
 
 
 def unless_named(command: Callable[..., None]) -> Callable[..., None]:
-    """The command of a group, for where none of the group's commands is named after it."""
+    """The command of a group itself: it runs where no subcommand is given."""
 
     def run(context: typer.Context, **options: Any) -> None:
         if context.invoked_subcommand is None:
@@ -640,7 +640,7 @@ SHOWN_ABOVE = 32 * 1024 * 1024
 
 
 def _silent(_done: int, **_more: Any) -> None:
-    """Tells nobody how far it is."""
+    """The progress of what nobody watches."""
 
 
 @contextmanager

@@ -160,8 +160,8 @@ class Remote(Verbs):
             raise
 
 
-# Doers: the two that do what a verb says in this process, a handler that runs and an engine at
-# rest, which stores what it is given and leaves sending to the next handler.
+# The two that do verbs in this process: a handler that runs, and an engine without a handler, which
+# stores what it is given and leaves sending to the next handler.
 
 T = TypeVar("T")
 
@@ -177,8 +177,8 @@ def read_status(store: Store, *, pid: int = 0, url: str = "", passing: bool = Fa
 
 
 class _Here(Verbs):
-    """What both of them know beside the engine: the partners' names, as the party's files have them
-    now."""
+    """What a local handler and an offline store share: the engine, the settings, and the names of
+    partners as the party's files have them now."""
 
     def __init__(self, engine: Engine, settings: Settings | None) -> None:
         self.engine, self.settings = engine, settings

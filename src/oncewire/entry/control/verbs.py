@@ -1,9 +1,9 @@
 """The table of verbs: what people and programs may ask of a party, each defined here and nowhere
 else. `verb` says what is made from a definition.
 
-A body says what is done by the one who has the store open (`here`): a handler of this process or an
-engine at rest, see `doers`. Other faces only pass a call on: `client.Remote` to the handler that
-runs elsewhere, the Python API of `entry/running/open_party.py` to whichever it found.
+A body says what is done by the one who has the store open (`here`): `client.LocalHandler` or
+`client.OfflineStore`. Other faces only pass a call on: `client.Remote` to the handler that runs
+elsewhere, the Python API of `entry/running/open_party.py` to whichever it found.
 
 This module is read at every start of the command line, so it imports nothing heavy.
 """
