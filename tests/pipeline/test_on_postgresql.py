@@ -13,6 +13,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from oncewire.entry.party.partners import with_values
 from oncewire.errors import InvalidValue, JournalProblem, NotAllowed, StoreGone, StoreProblem
 from oncewire.pipeline import jobs
 from oncewire.pipeline.lake.lake import Lake
@@ -261,6 +262,28 @@ def test_commands_take_the_store_of_a_partys_folder(spark, url: str, tmp_path: P
     asked = run_json("pipeline", "sql", "SELECT count(*) AS rows FROM journal", "--lake", lake)
     assert asked["answer"] == [{"rows": 200}]
     assert files_with(PASSWORD, lake) == []
+
+
+def test_a_store_that_moved_is_the_one_that_the_lake_took_in(
+    spark, postgres: Server, tmp_path: Path
+) -> None:
+    party, lake, file = tmp_path / "globex", tmp_path / "lake", tmp_path / "globex.db"
+    run("init", party, "--store", (first := postgres.new_schema()))
+    fill(first, tmp_path / "spool", ROWS[:200])
+    run("pipeline", "run", "--store", party, "--lake", lake)
+    run("store", "copy", file, "-c", party)
+    assert run_json("pipeline", "prove", "--store", file, "--lake", lake)["unchanged"]
+    settings = party / "oncewire.toml"
+    there = {"store.url": '""', "store.path": f'"{file}"'}
+    settings.write_text(with_values(settings.read_text(), there))
+    run("store", "copy", (second := postgres.new_schema()), "-c", party)
+    settings.write_text(with_values(settings.read_text(), {"store.url": f'"{second}"'}))
+    found = run_json("pipeline", "prove", "--store", party, "--lake", lake)
+    assert found["unchanged"]
+    assert found["rows"] >= 400
+    # Were it another store, it would say so.
+    postgres.ask(f"UPDATE {second.rpartition('%3D')[2]}.journal_row SET at = at + 1 WHERE seq = 9")
+    run("pipeline", "prove", "--store", party, "--lake", lake, exit_code=1)
 
 
 def test_the_books_of_two_parties_are_joined(spark, postgres: Server, tmp_path: Path) -> None:

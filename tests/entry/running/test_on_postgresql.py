@@ -6,6 +6,7 @@ import random
 import shutil
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import apsw
 import pytest
@@ -39,7 +40,10 @@ def seen(party: Path) -> list[Any]:
     names = [one["message_id"] for one in run_json("outbox", "-c", party)["messages"]]
     names += [one["message_id"] for one in run_json("inbox", "-c", party)["messages"]]
     shown = [run_json("show", name, "-c", party) for name in names]
-    return [names, shown, [run_json("why", name, "-c", party) for name in names]]
+    raw = [run("show", name, "--raw", "-c", party, exit_code=None).output for name in names]
+    status = run_json("status", "-c", party, exit_code=None)
+    whys = [run_json("why", name, "-c", party) for name in names]
+    return [names, shown, raw, whys, status["channels"], run_json("verify", "-c", party)]
 
 
 @pytest.fixture
@@ -159,11 +163,33 @@ def test_another_database_is_not_taken_for_the_partys(
     assert "is empty" in run("send", order, "--to", "globex", exit_code=output.TROUBLE).stderr
 
 
-def test_a_store_moves_to_postgresql_and_back(pair: Path, postgres: Server, order: Path) -> None:
+def evidence(party: Path, name: str, folder: Path) -> dict[str, bytes]:
+    """The receipt of a message, with all that proves it."""
+    file = folder / f"{len([*folder.glob('*.zip')])}.zip"
+    run("evidence", name, "--output", file, "-c", party, exit_code=None)
+    with ZipFile(file) as found:
+        return {each: found.read(each) for each in found.namelist() if "README" not in each}
+
+
+def test_a_store_moves_to_postgresql_and_back(
+    pair: Path, postgres: Server, order: Path, tmp_path: Path
+) -> None:
     acme = pair / "acme"
+    parts = {"payload.max_size": "100_000", "wire.extensions": '["split"]'}
+    for name in ("acme", "globex"):
+        (agreement,) = (pair / name / "agreements").glob("*.toml")
+        agreement.write_text(with_values(agreement.read_text(), parts))
+    document = tmp_path / "document.bin"
+    document.write_bytes(random.Random(5).randbytes(3_000_000))
     with both_served(pair):
-        for _ in range(3):
-            run_json("send", order, "--to", "globex", "--wait", "--timeout", "60")
+        for sent in (order, document, order):
+            for name, other in (("acme", "globex"), ("globex", "acme")):
+                waits = ("--wait", "--timeout", "60", "-c", pair / name)
+                run_json("send", sent, "--to", other, *waits)
+        run("inbox", "take", "--output", tmp_path / "in", "-c", acme)
+    held = run_json("outbox", "-c", acme)["messages"][0]["message_id"]
+    run("hold", held, "-c", acme)
+    receipt = evidence(acme, held, tmp_path)
     before = seen(acme)
     url = postgres.new_schema()
     first = run_json("store", "copy", url)
@@ -171,13 +197,13 @@ def test_a_store_moves_to_postgresql_and_back(pair: Path, postgres: Server, orde
     keep_in(acme, url)
     (acme / "data" / "oncewire.db").rename(acme / "data" / "was.db")
     assert seen(acme) == before
-    run("verify")
+    assert evidence(acme, held, tmp_path) == receipt
     back = acme / "data" / "oncewire.db"
     second = run_json("store", "copy", back)
     assert second["tables"] == first["tables"]
     keep_in(acme, "")
     assert seen(acme) == before
-    run("verify")
+    assert evidence(acme, held, tmp_path) == receipt
     with both_served(pair):
         (sent,) = run_json("send", order, "--to", "globex", "--wait", "--timeout", "60")["messages"]
         assert sent["state"] == "delivered"
