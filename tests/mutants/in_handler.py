@@ -157,7 +157,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
         "(ref_to, stored.peer)",
         "(key, stored.peer)",
         requirement="STO-9 DUP-6",
-        tests=("tests/store/test_outgoing.py", "tests/handler/receiving/test_reply.py"),
+        tests=("tests/store/test_outgoing.py::test_responses_are_found_by_what_they_answer",),
     ),
     Mutant(
         "the time of receipt is not told",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _PREDICATES = "oncewire.journal.predicates"
+_DAMAGED = "tests/journal/test_damage.py::test_a_damage_is_told_and_nothing_else_is"
 _JOURNAL = ("tests/journal",)
 
 _SURVEY = "oncewire.journal.check"
@@ -33,7 +34,7 @@ IN_PREDICATES: tuple[Mutant, ...] = (
         f"{f'{_PREDICATES}.message'}:_without_doubt",
         "not doubted and (not subject.has_hole())",
         "not doubted",
-        tests=_JOURNAL,
+        tests=(f"{_DAMAGED}[an_acknowledgement_is_gone (window)]",),
     ),
     Mutant(
         "a row that was set aside is held against its message",
@@ -70,7 +71,7 @@ IN_PREDICATES: tuple[Mutant, ...] = (
         "    subject.found('S10', ViolationKind.UNMATCHED_ACK, trace.node, f'The acknowledgement {row.ref_to} was accepted, which {row.peer} never gave.')",
         "if False:\n"
         "    subject.found('S10', ViolationKind.UNMATCHED_ACK, trace.node, f'The acknowledgement {row.ref_to} was accepted, which {row.peer} never gave.')",
-        tests=_JOURNAL,
+        tests=(f"{_DAMAGED}[an_acknowledgement_nobody_gave (window)]",),
     ),
     Mutant(
         "an id may be forgotten a moment too early",
