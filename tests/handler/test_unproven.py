@@ -22,6 +22,7 @@ from oncewire.handler.actions import Post, PostAnswer, Source, replied
 from oncewire.handler.context import HandlerContext, Keys
 from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.receiving import signals
+from oncewire.handler.sending.seal import signer_for
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.journal.history import explain, ladder
@@ -295,7 +296,7 @@ def test_an_acknowledgement_beside_a_signature_counts_for_nothing_else() -> None
     news = codec.write(
         structs.replace(message, header=header, ack_requested=()),
         Form(),
-        signer=authentication.signer_for(pair.beta.context, security),
+        signer=signer_for(pair.beta.context, security),
     )
     body = news.body.replace(b"</SOAP:Header>", element[0] + b"</SOAP:Header>")
     assert body != news.body
@@ -324,7 +325,7 @@ def test_an_acknowledgement_beside_a_signature_is_its_signers_whatever_name_it_g
     parcel = codec.write(
         structs.replace(message, acknowledgments=(named,)),
         Form(),
-        signer=authentication.signer_for(pair.beta.context, security),
+        signer=signer_for(pair.beta.context, security),
     )
     pair.deliver("alpha", parcel)
     with pair.alpha.context.store.reader() as reader:
@@ -540,11 +541,7 @@ def test_what_passes_through_a_hub_settles_its_copy_only_if_it_is_proven(proven:
     security = (
         chain.engines["seller"].context.agreements.by_cpa_id(message.header.cpa_id)[0].sending
     )
-    signer = (
-        authentication.signer_for(chain.engines["seller"].context, security.security)
-        if proven
-        else None
-    )
+    signer = signer_for(chain.engines["seller"].context, security.security) if proven else None
     chain.deliver("hub1", codec.write(word, Form(), signer=signer))
     state = OutgoingState.DELIVERED if proven else OutgoingState.OUTSTANDING
     assert chain.state(message_id, "hub1") is state

@@ -23,24 +23,21 @@ from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, Direction, Withdrawn
 from oncewire.agreement.resolve import Resolution, find_binding
-from oncewire.errors import AgreementProblem, EbxmlError, MimeProblem, SecurityFailure
+from oncewire.errors import EbxmlError, MimeProblem, SecurityFailure
 from oncewire.handler.actions import REPLY, Source
 from oncewire.handler.encryption import Opening, closed_for_others
 from oncewire.handler.route import peer_label
-from oncewire.handler.spool_reading import check_file
 from oncewire.message.envelope import (
     Acknowledgment,
     Header,
     Message,
     MessageKind,
-    Payload,
     SignedDigest,
 )
 from oncewire.message.form import Security
 from oncewire.message.instant import Instant
 from oncewire.store.records import StoredParcel
-from oncewire.store.spool_contract import Spool
-from oncewire.wire.codec import Signer, read_verified
+from oncewire.wire.codec import read_verified
 from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.security import references, signature, wrapping
 from oncewire.wire.security.algorithms import (
@@ -49,10 +46,6 @@ from oncewire.wire.security.algorithms import (
     SAFE,
     SIGNATURE_URIS,
     AlgorithmPolicy,
-    canonical_name,
-    digest,
-    digest_name,
-    signature_name,
 )
 from oncewire.wire.security.certificates import (
     Trust,
@@ -74,53 +67,6 @@ _WITH_SHA1 = AlgorithmPolicy(
     canonicalizations=frozenset(CANONICAL_URIS),
     min_rsa_bits=1024,
 )
-
-
-def signer_for(context: HandlerContext, security: Security) -> Signer:
-    """The function that signs an envelope of ours as the agreement says."""
-    keys = context.keys
-    if keys is None:
-        raise AgreementProblem(
-            "a signature is agreed, but this handler has no signing key",
-            key="security.sign",
-            remedy="give the handler a key and certificate, or agree on unsigned messages",
-        )
-    choice = _choice(
-        security.signature_algorithm, security.digest_algorithm, security.canonicalization
-    )
-
-    def sign(envelope: bytes, payloads: tuple[Payload, ...]) -> bytes:
-        spool = context.store.spool
-        parts = [_digests(spool, payload, choice.digest) for payload in payloads]
-        templates = context.caches.templates.signatures
-        return templates.sign(envelope, parts, keys.signing_key, keys.certificate, choice).envelope
-
-    return sign
-
-
-@lru_cache(maxsize=64)
-def _choice(algorithm: str, digest: str, canonicalization: str) -> signature.SigningChoice:
-    return signature.SigningChoice(
-        signature_name(algorithm), digest_name(digest), canonical_name(canonicalization)
-    )
-
-
-def _digests(spool: Spool, payload: Payload, name: str) -> PartDigests:
-    """A payload's digest for our own signature; SHA-256 is at hand, others need the bytes."""
-    digests = {"sha256": bytes.fromhex(payload.digest)}
-    if name not in digests and payload.spooled is not None:
-        made = hashlib.new(name, usedforsecurity=False)
-        check_file(spool, payload.spooled, made.update)
-        digests[name] = made.digest()
-    elif name not in digests:
-        if payload.data is None:
-            raise SecurityFailure(
-                f"the digest {name} of a payload is not at hand",
-                location=f"cid:{payload.content_id}",
-                remedy="agree on sha256",
-            )
-        digests[name] = digest(name, payload.data)
-    return PartDigests(payload.content_id, digests)
 
 
 def verified_message(

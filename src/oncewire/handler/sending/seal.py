@@ -8,14 +8,15 @@ as a draft, which is the same message without its number.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Direction
 from oncewire.agreement.resolve import find_binding
-from oncewire.errors import AgreementProblem, StoreProblem
-from oncewire.handler.authentication import signer_for
+from oncewire.errors import AgreementProblem, SecurityFailure, StoreProblem
 from oncewire.handler.content_digest import (
     headers_with_digest,
     with_body_digest,
@@ -40,17 +41,21 @@ from oncewire.handler.route import (
     stamps_at_entry,
     with_number,
 )
-from oncewire.handler.spool_reading import SPOOL_ABOVE
-from oncewire.message.envelope import Message, SequenceNumber
-from oncewire.message.form import AckRequest, Form
+from oncewire.handler.spool_reading import SPOOL_ABOVE, check_file
+from oncewire.message.envelope import Message, Payload, SequenceNumber
+from oncewire.message.form import AckRequest, Form, Security
 from oncewire.message.instant import Instant
 from oncewire.protocol.sender import enter_window
 from oncewire.protocol.states import Outgoing
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import SpoolSlice, StoredOutgoing, StoredParcel
+from oncewire.store.spool_contract import Spool
 from oncewire.wire import codec, splice
 from oncewire.wire.parcel import Parcel, Received
+from oncewire.wire.security import algorithms
+from oncewire.wire.security.references import PartDigests
+from oncewire.wire.security.signature import SigningChoice
 
 MAIL = "smtp"
 """The transport that carries seven bits only."""
@@ -357,3 +362,55 @@ def store_outgoing(
         message = with_number(message, number, terms)
     parcel = seal(context, message, route)
     begin(context, tx, stored, channel, entered, terms, parcel, addresses, words)
+
+
+# Signing: what of a message is digested, and how, as the agreement says.
+
+
+def signer_for(context: HandlerContext, security: Security) -> codec.Signer:
+    """The function that signs an envelope of ours as the agreement says."""
+    keys = context.keys
+    if keys is None:
+        raise AgreementProblem(
+            "a signature is agreed, but this handler has no signing key",
+            key="security.sign",
+            remedy="give the handler a key and certificate, or agree on unsigned messages",
+        )
+    choice = _choice(
+        security.signature_algorithm, security.digest_algorithm, security.canonicalization
+    )
+
+    def sign(envelope: bytes, payloads: tuple[Payload, ...]) -> bytes:
+        spool = context.store.spool
+        parts = [_digests(spool, payload, choice.digest) for payload in payloads]
+        templates = context.caches.templates.signatures
+        return templates.sign(envelope, parts, keys.signing_key, keys.certificate, choice).envelope
+
+    return sign
+
+
+@lru_cache(maxsize=64)
+def _choice(algorithm: str, digest: str, canonicalization: str) -> SigningChoice:
+    return SigningChoice(
+        algorithms.signature_name(algorithm),
+        algorithms.digest_name(digest),
+        algorithms.canonical_name(canonicalization),
+    )
+
+
+def _digests(spool: Spool, payload: Payload, name: str) -> PartDigests:
+    """A payload's digest for our own signature; SHA-256 is at hand, others need the bytes."""
+    digests = {"sha256": bytes.fromhex(payload.digest)}
+    if name not in digests and payload.spooled is not None:
+        made = hashlib.new(name, usedforsecurity=False)
+        check_file(spool, payload.spooled, made.update)
+        digests[name] = made.digest()
+    elif name not in digests:
+        if payload.data is None:
+            raise SecurityFailure(
+                f"the digest {name} of a payload is not at hand",
+                location=f"cid:{payload.content_id}",
+                remedy="agree on sha256",
+            )
+        digests[name] = algorithms.digest(name, payload.data)
+    return PartDigests(payload.content_id, digests)
