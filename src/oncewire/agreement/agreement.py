@@ -522,7 +522,7 @@ class Agreements:
 
     def find(self, message: Message, *, receiving: bool) -> Found:
         """The agreement a message is sent or received under, or the error it earns."""
-        candidates = self.by_cpa_id(message.header.cpa_id)
+        candidates = tuple(self._by_id.get(message.header.cpa_id, ()))
         for agreement in candidates:
             if _fits(agreement, message, receiving=receiving):
                 return Found(agreement)
@@ -597,9 +597,10 @@ def _comes_from(agreement: Agreement, party: Party, message: Message) -> bool:
 
 def _fits(agreement: Agreement, message: Message, *, receiving: bool) -> bool:
     sender, receiver = _ends(agreement, receiving=receiving)
-    return _matches(agreement, sender, message.header.from_party, message) and _matches(
-        agreement, receiver, message.header.to_party, message
-    )
+    from_party, to_party = message.header.from_party, message.header.to_party
+    return (
+        sender.is_named_by(from_party) or _matches(agreement, sender, from_party, message)
+    ) and (receiver.is_named_by(to_party) or _matches(agreement, receiver, to_party, message))
 
 
 def _ends(agreement: Agreement, *, receiving: bool) -> tuple[PartyTerms, PartyTerms]:

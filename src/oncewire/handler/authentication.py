@@ -78,7 +78,8 @@ def verified_message(
     nothing that was wrapped around it or slipped beside it can be taken for its content.
     """
     agreement, at = resolution.agreement, resolution.accepted_at
-    check_connection(context, agreement, source, at)
+    if agreement.partner.client_certificates:
+        check_connection(context, agreement, source, at)
     return _believed(context, received, resolution.security, peer_label(agreement), at)
 
 

@@ -26,7 +26,7 @@ from oncewire.handler.world import Timeline, World
 from oncewire.journal.row import Row
 from oncewire.message.envelope import Message
 from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration, Instant
-from oncewire.protocol.notes import ACTS, Detail, Kind, Note, write_terms
+from oncewire.protocol.notes import ACTS, Kind, Note, write_terms
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Reader, Store, Transaction
 from oncewire.store.records import Refusal, StoredIncoming
@@ -484,7 +484,8 @@ class HandlerContext:
     def room(self) -> int:
         """How many more attempts may begin now. One that had to wait for its turn after it was
         begun would be sent again as soon as it was sent."""
-        if self.at_rest or self.drains:
+        fellows = self.store.fellows
+        if self.at_rest or (fellows is not None and fellows.draining):
             return 0
         return max(0, IN_FLIGHT_MAX - len(self.state.in_flight))
 
@@ -593,36 +594,36 @@ class HandlerContext:
     ) -> None:
         """Journal notes of the protocol; the keywords fill columns it does not know."""
         at, mono = self.state.moment or self.state.timeline.read(self.world)
-        tx.journal(
-            Row(
-                0,
-                at,
-                mono,
-                self.boot,
-                self.name,
-                note.kind.value,
-                note.message_id,
-                note.ref_to,
-                terms_id,
-                note.channel,
-                note.epoch,
-                note.number,
-                note.attempt,
-                hop,
-                peer,
-                note.transport,
-                digest,
-                size,
-                (note.what if self.state.by is None else self._signed(note.what)).write(),
+        by, rows = self.state.by, []
+        for note in notes:
+            what = note.what
+            if by is not None and isinstance(what, ACTS) and what.by is None:
+                # By whose word it happened.
+                what = replace(what, by=by)
+            rows.append(
+                Row(
+                    0,
+                    at,
+                    mono,
+                    self.boot,
+                    self.name,
+                    what.KIND._value_,
+                    note.message_id,
+                    note.ref_to,
+                    terms_id,
+                    note.channel,
+                    note.epoch,
+                    note.number,
+                    note.attempt,
+                    hop,
+                    peer,
+                    note.transport,
+                    digest,
+                    size,
+                    what.write(),
+                )
             )
-            for note in notes
-        )
-
-    def _signed(self, what: Detail) -> Detail:
-        """What happened, with the name of the one by whose word it did."""
-        if not isinstance(what, ACTS) or what.by is not None:
-            return what
-        return replace(what, by=self.state.by)
+        tx.journal(rows)
 
     def keep_terms(self, tx: Transaction, terms: Terms) -> str:
         """Keep terms and journal them once, so that rows can refer to them by id."""

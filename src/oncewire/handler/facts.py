@@ -15,7 +15,8 @@ from oncewire.wire.document_values import values_in
 def words_of(payloads: Sequence[Payload], index: Sequence[DocumentPath] = ()) -> tuple[Word, ...]:
     """The words of a message with these payloads; `index`: where its agreement finds values. What
     lies in the spool is not looked into, and neither is what is compressed or encrypted."""
-    if not index and not any(each.mime_headers or "name" in each.media_type for each in payloads):
+    named = [each for each in payloads if each.mime_headers or "name" in each.media_type]
+    if not index and not named:
         return ()
     found = [Word("", payload.file_name) for payload in payloads if payload.file_name]
     for payload in payloads if index else ():

@@ -235,7 +235,7 @@ def way_to(
     """What lies between us and the receiver of a message at this moment."""
     receiver = tx.sending_channel(receiver_key(stored.peer))
     closed = frozenset(terms.transports).difference(addresses)
-    left = frozenset(name for name in terms.transports if (stored.peer, name) in context.state.left)
+    left = frozenset(name for peer, name in context.state.left if peer == stored.peer)
     return Way(0 if receiver is None else receiver.paused_until, closed, left)
 
 

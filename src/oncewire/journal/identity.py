@@ -22,19 +22,20 @@ _PREFIX = "oncewire identity 1;"
 def identity_digest(message: Message) -> str:
     """Hex SHA-256 of everything that makes this message itself.
 
-    Each value is written as its length and its text, each list as its count and its values.
-    So no two different messages give the same text, whatever their ids contain.
+    Each text is written as its length and itself (`row_text`), each list as its count and its
+    values. So no two different messages give the same text, whatever their ids contain.
     """
     header = message.header
     service, split = header.service, header.split
-    text = _PREFIX
+    values: list[Value] = []
     for party in (header.from_party, header.to_party):
-        ids = [value for party_id in party.ids for value in (party_id.value, party_id.type)]
-        text += f"{len(party.ids)};{_values(*ids, party.role)}"
-    text += _values(
-        header.cpa_id,
-        header.conversation_id,
-        *((None,) if service is None else (service.value, service.type)),
+        values.append(len(party.ids))
+        for party_id in party.ids:
+            values += (party_id.value, party_id.type)
+        values.append(party.role)
+    values += (header.cpa_id, header.conversation_id)
+    values += (None,) if service is None else (service.value, service.type)
+    values += (
         header.action,
         header.message_id,
         str(header.timestamp),
@@ -42,23 +43,24 @@ def identity_digest(message: Message) -> str:
         None if header.time_to_live is None else str(header.time_to_live),
         header.semantics and header.semantics._value_,
     )
-    text += "-" if split is None else f"{_values(split.split_id)}{split.number};{split.total};"
+    values += (None,) if split is None else (split.split_id, split.number, split.total)
+    text = _PREFIX + row_text(values)
     if header.descriptions:
         text += f"descriptions {len(header.descriptions)};"
-        text += _values(*[value for pair in header.descriptions for value in pair])
+        text += row_text([value for pair in header.descriptions for value in pair])
     if header.foreign:
         text += f"foreign {len(header.foreign)};"
         # Latin-1 gives each byte one character: the element's bytes are kept apart exactly.
-        text += _values(*[element.decode("latin-1") for element in header.foreign])
+        text += row_text([element.decode("latin-1") for element in header.foreign])
     if message.error_list is not None:
         # A report's content is its errors; it has no payload that could tell two apart.
         errors = message.error_list.errors
         text += f"errors {len(errors)};"
-        text += _values(*[value for each in errors for value in (each.code, each.severity.value)])
-    text += f"payloads {len(message.payloads)};"
-    text += _values(
-        *[value for each in message.payloads for value in (each.media_type, each.digest)]
-    )
+        text += row_text([value for each in errors for value in (each.code, each.severity.value)])
+    values = []
+    for payload in message.payloads:
+        values += (payload.media_type, payload.digest)
+    text += f"payloads {len(message.payloads)};{row_text(values)}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -68,11 +70,6 @@ def document_digest(digests: Sequence[str]) -> str:
     if len(digests) == 1:
         return digests[0]
     return hashlib.sha256(";".join(digests).encode()).hexdigest()
-
-
-def _values(*values: str | None) -> str:
-    """Each value with its length; a missing one differs from an empty one."""
-    return "".join(["-" if value is None else f"{len(value)}:{value}" for value in values])
 
 
 # The chain over a node's journal: each head depends on every row before it.

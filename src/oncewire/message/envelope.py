@@ -12,7 +12,7 @@ from msgspec import Struct
 from oncewire.errors import EBXML_ERRORS, EbxmlError, InvalidValue, TransientError
 from oncewire.message.file_name import disposition, name_in
 from oncewire.message.form import AckRequest, Dialect, ReliableMessagingMethod, SyncReplyMode
-from oncewire.message.ids import Party, PartyId, Service, check_id, check_text
+from oncewire.message.ids import Party, PartyId, Service, check_id, check_ids, check_text
 from oncewire.message.instant import Instant
 
 # ErrorList: what went wrong with a message, in the codes of the specifications.
@@ -271,13 +271,11 @@ class Header(Struct, frozen=True, gc=False):
         return self.sync_reply is not None or self.sync_reply_as_agreed
 
     def __post_init__(self) -> None:
-        check_id(self.cpa_id, "CPAId")
-        check_id(self.conversation_id, "ConversationId")
-        check_id(self.message_id, "MessageId")
-        if self.action is not None:
-            check_id(self.action, "Action")
-        if self.ref_to_message_id is not None:
-            check_id(self.ref_to_message_id, "RefToMessageId")
+        ids = (self.cpa_id, self.conversation_id, self.message_id)
+        check_ids(_HEADER_IDS, (*ids, self.action, self.ref_to_message_id), needed=3)
+
+
+_HEADER_IDS = ("CPAId", "ConversationId", "MessageId", "Action", "RefToMessageId")
 
 
 # SequenceNumber: a message's place in its stream, and whether the stream was restarted.
@@ -327,14 +325,8 @@ class RoutingHeader(Struct, frozen=True, gc=False):
     msh_id: str | None = None
 
     def __post_init__(self) -> None:
-        if self.sender_uri is not None:
-            check_id(self.sender_uri, "SenderURI")
-        if self.receiver_uri is not None:
-            check_id(self.receiver_uri, "ReceiverURI")
-        if self.error_uri is not None:
-            check_id(self.error_uri, "ErrorURI")
-        if self.msh_id is not None:
-            check_id(self.msh_id, "MessageServiceId")
+        uris = (self.sender_uri, self.receiver_uri, self.error_uri)
+        check_ids(_HOP_IDS, (*uris, self.msh_id), needed=0)
         if (self.sender_uri or self.sender_id) is None:
             raise InvalidValue(
                 "a RoutingHeader names no sender", remedy="give SenderURI or SenderID"
@@ -343,6 +335,9 @@ class RoutingHeader(Struct, frozen=True, gc=False):
             raise InvalidValue(
                 "a RoutingHeader names no receiver", remedy="give ReceiverURI or ReceiverID"
             )
+
+
+_HOP_IDS = ("SenderURI", "ReceiverURI", "ErrorURI", "MessageServiceId")
 
 
 # Payloads, and the Manifest that names them.

@@ -8,7 +8,8 @@ characters. They are plain strings afterwards; the check happens where they ente
 from __future__ import annotations
 
 import re
-from typing import Self
+from collections.abc import Sequence
+from typing import Self, cast
 
 from msgspec import Struct
 
@@ -40,6 +41,19 @@ def check_id(value: str, what: str) -> str:
             f"{what} contains a control character", remedy=f"use printable characters in {what}"
         )
     return value
+
+
+def check_ids(names: Sequence[str], values: Sequence[str | None], *, needed: int) -> None:
+    """Check several ids at once, `names` naming them in errors; those after the first `needed`
+    may be missing."""
+    for place, value in enumerate(values):
+        # What is text of a fair length and printable needs no second look, unless it is blank.
+        if type(value) is str and 0 < len(value) <= ID_LENGTH_MAX and value.isprintable():
+            if not value.isspace():
+                continue
+        elif value is None and place >= needed:
+            continue
+        check_id(cast(str, value), names[place])
 
 
 def check_text(value: str, what: str, length_max: int = 4096) -> str:

@@ -132,7 +132,7 @@ class ReceiptProvided(StrEnum):
 STOP_AND_WAIT_WINDOW = 1
 
 
-class Terms(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+class Terms(Struct, frozen=True, gc=False, forbid_unknown_fields=True, cache_hash=True):
     """What the two handlers of one hop do with one message."""
 
     # Reliability

@@ -177,12 +177,12 @@ def delivery_failure_for(
     own = envelope.own or facts.to_party
     if own is None:
         raise InvalidValue("a failure notice has no sender", remedy="name our own party")
-    dialect = _dialect(facts, envelope)
+    dialect = facts.dialect or envelope.form.dialect
     error = Error(
         "DeliveryFailure", Severity.WARNING if transmitted else Severity.ERROR, "", description
     )
     header = replace(
-        _header(facts, envelope, MessageKind.ERROR),
+        _header(facts, envelope, MessageKind.ERROR, dialect),
         from_party=own,
         to_party=facts.from_party,
         semantics=DeliverySemantics.BEST_EFFORT if dialect is Dialect.EBMS2 else facts.semantics,
@@ -237,8 +237,8 @@ def _signal(
     if kind in _FOR_THE_ASKER and isinstance(about, Message) and len(about.routing) > 1:
         # The party that asked is behind a hub, which passes the answer on by its To.
         facts = replace(facts, last_hop=None)
-    dialect = _dialect(facts, envelope)
-    header = _header(facts, envelope, kind, action=action, as_hop=as_hop)
+    dialect = facts.dialect or envelope.form.dialect
+    header = _header(facts, envelope, kind, dialect, action=action, as_hop=as_hop)
     return Message(dialect, kind, header, _routing(header, dialect, envelope))
 
 
@@ -279,10 +279,6 @@ def _question(
 # What the dialects have in common and where they differ.
 
 
-def _dialect(facts: PartialHeader, envelope: Envelope) -> Dialect:
-    return facts.dialect if facts.dialect is not None else envelope.form.dialect
-
-
 _SIGNAL_SERVICE = Service(ebms2_names.SIGNAL_SERVICE)
 _DRAFT_SIGNALS = {
     kind: (Service(service), action) for kind, (service, action) in draft_names.SIGNALS.items()
@@ -302,11 +298,11 @@ def _header(
     facts: PartialHeader,
     envelope: Envelope,
     kind: MessageKind,
+    dialect: Dialect,
     *,
     action: str | None = None,
     as_hop: Actor | None = None,
 ) -> Header:
-    dialect = _dialect(facts, envelope)
     from_party, to_party = _parties(facts, envelope, dialect, as_hop)
     service, usual = _service(dialect, kind)
     if facts.message_id is None:
@@ -356,7 +352,11 @@ def _sound(*parties: Party | None) -> list[Party | None]:
     """The parties by those of their ids that an answer may repeat: URIs, and one of each type."""
     found: list[Party | None] = []
     for party in parties:
-        if party is None or (len(party.ids) == 1 and party.ids[0].type):
+        if party is None:
+            found.append(None)
+            continue
+        first, *others = party.ids
+        if not others and (first.type or is_uri(first.value)):
             found.append(party)
             continue
         ids: list[PartyId] = []

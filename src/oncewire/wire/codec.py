@@ -276,8 +276,8 @@ def pack(
         return Parcel(_EBMS2_ROOT, envelope, headers)
     frame = _frame(message, mail=mail)
     chosen = _boundary(envelope, message.payloads, boundary)
-    pieces = multipart.pieces(envelope, message.payloads, {}, frame, chosen)
-    return Parcel(multipart.content_type(frame, chosen), b"".join(pieces), headers)
+    body = multipart.body(envelope, message.payloads, frame, chosen)
+    return Parcel(multipart.content_type(frame, chosen), body, headers)
 
 
 def pack_stream(

@@ -126,7 +126,10 @@ def write_view(view: View) -> bytes:
             _header_list(message.header),
             [_reference_list(reference) for reference in message.manifest],
             None if errors is None else [_error_values(error) for error in errors],
-            [(*_payload_values(payload), *place) for payload, place in view.parts()],
+            [
+                (*_payload_values(payload), *place)
+                for payload, place in zip(message.payloads, view.places, strict=True)
+            ],
         )
     )
     return hashlib.sha256(text).digest() + text
@@ -176,7 +179,7 @@ def _header_list(header: Header) -> list[Any]:
         values[4] = (header.service.value, header.service.type)
     if header.split is not None:
         values[15] = (header.split.split_id, header.split.number, header.split.total)
-    values[17] = _text(header.foreign)
+    values[17] = _text(header.foreign) if header.foreign else ()
     return values
 
 
@@ -202,7 +205,7 @@ def _reference_list(reference: Reference) -> list[Any]:
     values = list(_reference_values(reference))
     if reference.compression is not None:
         values[5] = (reference.compression.encoding, reference.compression.original_size)
-    values[6] = _text(reference.foreign)
+    values[6] = _text(reference.foreign) if reference.foreign else ()
     if reference.stretch is not None:
         values[7] = (reference.stretch.offset, reference.stretch.size, reference.stretch.digest)
     return values

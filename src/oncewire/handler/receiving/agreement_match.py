@@ -249,9 +249,12 @@ def standing(
 ) -> Standing:
     """What is known now; `stored` and `removed` have the id of the message."""
     states: list[str] = [each.incoming.state for each in stored]
-    states += [gone.state for gone in removed]
+    if removed:
+        states += [gone.state for gone in removed]
     accepted = states.count(IncomingState.REFUSED) < len(states)
     reference = message.header.ref_to_message_id
+    if reference is None and not message.acknowledgments:
+        return Standing(accepted, (), pinged=False)
     spoken = dict.fromkeys((*spoken_of(message), reference or ""))
     found = [tx.outgoing(name) for name in spoken if name]
     ours = tuple([None if sent is None else sent.outgoing.state for sent in found])
@@ -316,7 +319,8 @@ def check_content(tx: Transaction, message: Message, resolution: Resolution) -> 
                 location=f"cid:{payload.content_id}",
                 remedy="send it in parts, or agree on a larger MaxSize",
             )
-    check_reference(tx, message, resolution)
+    if message.header.ref_to_message_id is not None:
+        check_reference(tx, message, resolution)
     if message.kind is MessageKind.NORMAL:
         _check_trial(message.header)
 
@@ -435,7 +439,16 @@ def _under(
     source: Source,
     original: AcceptedTerms | None,
 ) -> Placed:
-    named, resolution = _resolve(context, tx, received.message, source, original)
+    """The message under that agreement, or today's, by the names that were found to be meant."""
+    transport = None if source.transport == REPLY else source.transport
+    named = _completed(context, tx, received.message)
+    try:
+        resolution = _resolve(context, named, transport, original)
+    except (EbxmlError, SoapFault):
+        behind = _from_behind(context, tx, received.message, original)
+        if behind is None:
+            raise
+        named, resolution = behind, _resolve(context, behind, transport, original)
     check_form(received, resolution.form, source)
     if resolution.at_hop and not _is_ours(resolution.agreement, named):
         return Placed(received.message, resolution, for_others=True)
@@ -443,32 +456,14 @@ def _under(
 
 
 def _resolve(
-    context: HandlerContext,
-    tx: Transaction,
-    message: Message,
-    source: Source,
-    original: AcceptedTerms | None,
-) -> tuple[Message, Resolution]:
-    """Everything about a message that was agreed, and the message with the names that were
-    found to be meant; or the error it is answered with."""
-    transport = None if source.transport == REPLY else source.transport
-
-    def under(named: Message) -> tuple[Message, Resolution]:
-        if original is None:
-            now = context.now()
-            found = resolve(context.agreements, named, receiving=True, now=now, transport=transport)
-            return named, found
-        at, agreement = original.accepted_at, original.agreement
-        found = resolve_under(agreement, named, receiving=True, accepted_at=at, transport=transport)
-        return named, found
-
-    try:
-        return under(_completed(context, tx, message))
-    except (EbxmlError, SoapFault):
-        behind = _from_behind(context, tx, message, original)
-        if behind is None:
-            raise
-    return under(behind)
+    context: HandlerContext, named: Message, transport: str | None, original: AcceptedTerms | None
+) -> Resolution:
+    """Everything about a message that was agreed, or the error it is answered with."""
+    if original is None:
+        now = context.now()
+        return resolve(context.agreements, named, receiving=True, now=now, transport=transport)
+    at, agreement = original.accepted_at, original.agreement
+    return resolve_under(agreement, named, receiving=True, accepted_at=at, transport=transport)
 
 
 def _from_behind(
@@ -503,9 +498,11 @@ def _completed(context: HandlerContext, tx: Transaction, message: Message) -> Me
     that under an unknown name (Norway's handlers write `unknown`).
     """
     header = message.header
+    if header.ref_to_message_id is None:
+        return message
     unnamed = header.to_party.ids == (UNNAMED,)
     reported = message.kind is MessageKind.ERROR and not context.agreements.by_cpa_id(header.cpa_id)
-    if not (unnamed or reported) or header.ref_to_message_id is None:
+    if not (unnamed or reported):
         return message
     about = tx.outgoing(header.ref_to_message_id)
     agreement = agreement_of_hop(context, tx, about) if about is not None else None

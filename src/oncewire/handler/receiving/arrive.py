@@ -239,6 +239,8 @@ class Arriving:
     under_original: bool = False
     # No message of its id is stored or was removed.
     new: bool = False
+    # Whether it was taken, as a message and not as a copy.
+    accepted: bool = field(init=False, default=False)
     # The agreement with the handler the message came from.
     agreement: Agreement = field(init=False)
     # What listings show of it.
@@ -350,6 +352,7 @@ class Arriving:
         except EbxmlError as error:
             judgement, plan = refuse(arrival, error, channel, terms), self._plain_plan()
         if isinstance(judgement, First):
+            self.accepted = True
             return self._first(sender, judgement, owed, plan)
         if known is not None:
             # An error about this copy would be believed of all of them (RM-17).
@@ -441,7 +444,8 @@ class Arriving:
         tx.add_incoming(stored, words)
         note = received_note(stored, self.message, self.received, self.resolution, final=self.final)
         self._write(note, stored, incoming.digest, self.facts.size)
-        follow(context, tx, judgement.channel, judgement.effects)
+        if judgement.channel is not None or judgement.effects:
+            follow(context, tx, judgement.channel, judgement.effects)
         if split is not None:
             gather(context, tx, stored, self.message, split, last=joins)
         if self.final:

@@ -132,17 +132,26 @@ def receive_message(
     gone: Sequence[Removed] = ()
     if stored_now or not replied_here:
         known, gone = tx.incoming_by_id(message_id), tx.removed(message_id)
-    before = None if replied_here else standing(context, tx, message, known, gone)
-    asked = asked_here(tx, message) if is_answer(message) else None
     new = stored_now and not known and not gone
+    # What is new and speaks of nothing of ours is news if it is accepted.
+    header = message.header
+    plain = new and header.ref_to_message_id is None and not message.acknowledgments
+    before = None
+    if not replied_here and not plain:
+        before = standing(context, tx, message, known, gone)
+    asked = asked_here(tx, message) if is_answer(message) else None
     original = copied(context, tx, message) if stored_now and not new else None
     try:
         if asked is not None and (asked.passed_on or is_from_beyond(context, tx, received, asked)):
             # Whatever party it names: it answers what came through here (HOP-7).
             pass_back(context, tx, received, asked, source)
             return NOTHING
-        original, placed = _placed(context, tx, received, source, original)
-        ignore_unbacked(context, tx, placed.resolution.agreement, message, placed.message)
+        if original is None:
+            placed = place(context, tx, received, source, None)
+        else:
+            original, placed = _placed_as_copy(context, tx, received, source, original)
+        if placed.message is not message:
+            ignore_unbacked(context, tx, placed.resolution.agreement, message, placed.message)
         message, resolution = placed.message, placed.resolution
         peer = peer_label(resolution.agreement)
         if placed.for_others:
@@ -171,10 +180,13 @@ def receive_message(
             relay_receipt(context, tx, received, asked, source)
         taken = signals.receive_signal(context, tx, message, resolution, source, kept)
     else:
-        taken = Arriving(
+        arriving = Arriving(
             context, tx, received, kept, message, resolution, source,
             under_original=original is not None and original.repeats_pass, new=new,
-        ).take()  # fmt: skip
+        )  # fmt: skip
+        taken = arriving.take()
+        if plain and not replied_here:
+            return replace(taken, partner_is_there=True) if arriving.accepted else taken
     return _of_partner(context, tx, received.message, before, gone, taken)
 
 
@@ -194,19 +206,19 @@ def _of_partner(
     return replace(taken, partner_is_there=before != after)
 
 
-def _placed(
+def _placed_as_copy(
     context: HandlerContext,
     tx: Transaction,
     received: Received,
     source: Source,
-    original: AcceptedTerms | None,
+    original: AcceptedTerms,
 ) -> tuple[AcceptedTerms | None, Placed]:
     """The message under today's agreement, or under that of the original it is a copy of.
 
     A copy that may be a message of its own is one where today's agreement takes it. Where that
     refuses it, its sender must not be told so: one of them has arrived (RM-17).
     """
-    if original is not None and original.repeats_pass:
+    if original.repeats_pass:
         with suppress(EbxmlError, SoapFault):
             return None, place(context, tx, received, source, None)
     return original, place(context, tx, received, source, original)

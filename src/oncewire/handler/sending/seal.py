@@ -81,7 +81,7 @@ def seal(
     context: HandlerContext, message: Message, route: Route, *, sign: bool = False
 ) -> StoredParcel:
     """The bytes of a message whose values are final, signed and encrypted where that is agreed."""
-    if not any(payload.spooled for payload in message.payloads) or route.security.encrypt:
+    if route.security.encrypt or not any(payload.spooled for payload in message.payloads):
         return sealed(context, written(context, message, route, sign=sign))
     signer = signer_for(context, route.security) if sign or route.security.sign else None
     if MAIL in route.terms.transports:

@@ -559,6 +559,17 @@ def laid_out(
     return body
 
 
+def body(envelope: bytes, payloads: tuple[Payload, ...], frame: Packaging, boundary: str) -> bytes:
+    """The body as one, of payloads whose data is at hand."""
+    found: list[bytes] = []
+    for piece in laid_out(envelope, payloads, frame, boundary):
+        if isinstance(piece, bytes):
+            found.append(piece)
+        else:
+            found += _content(piece, None, base64=_is_coded(piece, frame))
+    return b"".join(found)
+
+
 def pieces(
     envelope: bytes,
     payloads: tuple[Payload, ...],
