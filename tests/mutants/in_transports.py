@@ -32,8 +32,8 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     Mutant(
         "a transport that is left for one partner is left for all",
         "oncewire.handler.perform:way_to",
-        "left = frozenset((name for name in terms.transports if (stored.peer, name) in context.state.left))",
-        "left = frozenset((name for name in terms.transports if any((name == left for _, left in context.state.left))))",
+        "left = frozenset((name for peer, name in context.state.left if peer == stored.peer))",
+        "left = frozenset((name for _, name in context.state.left))",
         requirement="RTY-15",
         tests=(
             (

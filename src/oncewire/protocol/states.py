@@ -335,10 +335,12 @@ class Outgoing(Struct, frozen=True, gc=False):
 
     def deadline(self, terms: Terms) -> Instant | None:
         """When the message must not be sent any more: TimeToLive or persistDuration."""
-        if self.first_sent_at is None or not terms.reliable:
-            return self.expires_at
-        kept = self.first_sent_at + terms.persist_duration
-        return kept if self.expires_at is None else min(self.expires_at, kept)
+        ends = []
+        if self.expires_at is not None:
+            ends.append(self.expires_at)
+        if self.first_sent_at is not None and terms.reliable:
+            ends.append(self.first_sent_at + terms.persist_duration)
+        return min(ends) if ends else None
 
     def ended_by(self, terms: Terms) -> str:
         """Which of the two the deadline is, by its name in the drafts."""
