@@ -174,7 +174,9 @@ def receive_message(
             return replace(told, refused=True)
         _settle_refused(context, tx, received, source, kept)
         return replace(_refuse(context, tx, received, error, source), refused=True)
-    if not _is_for_application(message):
+    if message is not received.message:
+        stored_now = _is_for_application(message)
+    if not stored_now:
         if asked is not None and is_receipt(message, asked):
             # It settles our copy, and its From Party asked for it as well (SYNC-2).
             relay_receipt(context, tx, received, asked, source)

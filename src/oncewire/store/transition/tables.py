@@ -165,7 +165,8 @@ class Table(Generic[K, R]):
     def forget(self, key: K) -> None:
         """Forget the row, so that it is loaded from the backend when it is needed."""
         if key in self.rows:
-            self._set(key, None)
+            if self._indexes:
+                self._set(key, None)
             del self.rows[key]
 
     def filed_under(self, index: Sorted | Groups, place: tuple[Any, ...]) -> bool:

@@ -78,9 +78,10 @@ class TransactionManager(ABC):
         work = self._work
         if work is None and self._wants_turn:
             work = self._begin()
-        if work is not None and (self.pending() or self._wants_turn):
+        pending = self.pending()
+        if work is not None and (pending or self._wants_turn):
             try:
-                if not self.pending():
+                if not pending:
                     self._look(turn=True)
                 self._commit(work)
             except BaseException:
@@ -124,7 +125,7 @@ class TransactionManager(ABC):
         if self._lost is not None:
             raise self._lost
         work = self._work
-        if work is None or not self.pending():
+        if work is None or not (work.log or work.journal or self.pending()):
             work = self._look(turn=True)
         work.begin()
         self._open = transition
@@ -155,7 +156,7 @@ class TransactionManager(ABC):
             if trouble is not error:
                 raise
         else:
-            if not self._one_turn and not self.pending():
+            if not (self._one_turn or work.log or work.journal or self.pending()):
                 self._let_go(work)
 
     def _let_go(self, work: UnitOfWork) -> None:
