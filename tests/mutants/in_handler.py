@@ -255,7 +255,7 @@ IN_HANDLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "hop numbers are judged by the header's timestamp",
-        "oncewire.handler.receiving.arrive:arrival_of",
+        "oncewire.handler.receiving.arrive:stamp_of",
         "per_hop and hop is not None and (hop.timestamp is not None)",
         "not per_hop and hop is not None and (hop.timestamp is not None)",
         requirement="SEQ-15",
