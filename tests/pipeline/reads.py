@@ -19,14 +19,18 @@ from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.tables import OPEN
 from tests.pipeline.books import make_stores, small_year
 
-GOLD = {
+SHOWN = {
     "ledger": ["message_id", "verdict", "judgement", "attempts"],
     "sequence_gaps": ["node", "channel", "side", "first_missing", "missing_count", "state"],
     "partner_service": ["node", "direction", "messages", "delivered_count", "arrived_count"],
     "violations": ["predicate", "kind"],
     "judged": ["clock", "open_count", "not_yet_count", "in_doubt_count"],
+    "messages": ["node", "message_id", "event"],
+    "attempts": ["node", "message_id", "event"],
+    "hops": ["node", "message_id", "event"],
 }
-"""The gold tables, and columns of each that are never empty: every tool has its own nothing."""
+"""The tables that each run brings up to date, and columns of each that are never empty: every tool
+has its own nothing."""
 
 GONE = ("No such file", "not found", "NotFound", "does not exist", "No files found", "FAILED_READ")
 """What tools say of a file that is not there any more."""
@@ -49,10 +53,10 @@ class Reader:
         self.gone = 0
 
     def content(self, table: str) -> Content:
-        """A gold table as it reads it."""
+        """A table as it reads it."""
         for _ in range(20):
             try:
-                return content_of(self._read(table, GOLD[table]))
+                return content_of(self._read(table, SHOWN[table]))
             except Exception as error:
                 if not any(word in str(error) for word in GONE):
                     raise
@@ -61,23 +65,24 @@ class Reader:
 
 
 def readers(spark, lake: Lake) -> list[Reader]:
-    gold = lake.root / "gold"
+    def folder(table: str) -> Path:
+        return lake.root / OPEN[table].root
 
     def by_duckdb(table: str, columns: list[str]) -> list[tuple[object, ...]]:
-        files = f"read_parquet('{gold / table}/current/*.parquet')"
+        files = f"read_parquet('{folder(table)}/current/*.parquet')"
         with duckdb.connect() as connection:
             return connection.execute(f"SELECT {', '.join(columns)} FROM {files}").fetchall()
 
     def by_pandas(table: str, columns: list[str]) -> Iterable[tuple[object, ...]]:
-        return pd.read_parquet(gold / table, columns=columns).itertuples(index=False, name=None)
+        return pd.read_parquet(folder(table), columns=columns).itertuples(index=False, name=None)
 
     def by_delta(table: str, columns: list[str]) -> Iterable[tuple[object, ...]]:
-        found = deltalake.DeltaTable(str(gold / table)).to_pandas(columns=columns)
+        found = deltalake.DeltaTable(str(folder(table))).to_pandas(columns=columns)
         return found.itertuples(index=False, name=None)
 
     def by_polars(table: str, columns: list[str]) -> list[tuple[object, ...]]:
         # Without pyarrow it looks for `a%20lake`, in tables of any writer.
-        return pl.read_delta(str(gold / table), use_pyarrow=True).select(columns).rows()
+        return pl.read_delta(str(folder(table)), use_pyarrow=True).select(columns).rows()
 
     def by_spark(table: str, columns: list[str]) -> list[tuple[object, ...]]:
         found = spark.read.format("oncewire").option("table", table).load(str(lake.root))
@@ -120,7 +125,7 @@ class Meanwhile(NamedTuple):
 
 
 class Publishing:
-    """A year that is taken in step by step, and what each version has in its gold tables."""
+    """A year that is taken in step by step, and what each version has in its tables."""
 
     def __init__(self, spark, folder: Path, messages: int, steps: int) -> None:
         _, self._nodes = small_year(messages, 7)
@@ -154,7 +159,7 @@ class Publishing:
     def _note(self) -> None:
         """The tables of the current version, by its own list of directories."""
         version = self.lake.current()
-        for table, columns in GOLD.items():
+        for table, columns in SHOWN.items():
             files = self.lake.files(version, OPEN[table].entries(version))
             found = [ds.dataset(file, format="parquet").to_table(columns=columns) for file in files]
             content = content_of(tuple(row.values()) for rows in found for row in rows.to_pylist())
@@ -162,7 +167,7 @@ class Publishing:
 
 
 def read_meanwhile(spark, folder: Path, *, messages: int, steps: int, reads: int) -> Meanwhile:
-    """Read the gold tables with every tool by turns, while runs publish without a pause: so often,
+    """Read the tables with every tool by turns, while runs publish without a pause: so often,
     and on until a version was published in the middle of a read."""
     publishing = Publishing(spark, folder, messages, steps)
     publishing.step(0)
@@ -171,7 +176,7 @@ def read_meanwhile(spark, folder: Path, *, messages: int, steps: int, reads: int
     with ThreadPoolExecutor(1) as pool:
         writer = pool.submit(publishing.until, over)
         try:
-            for table, tool in islice(cycle(product(GOLD, tools)), 100 * reads):
+            for table, tool in islice(cycle(product(SHOWN, tools)), 100 * reads):
                 if len(found) >= reads and any(read.first != read.last for read in found):
                     break
                 first = lake.current().number

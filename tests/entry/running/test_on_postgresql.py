@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ from zipfile import ZipFile
 
 import apsw
 import pytest
+from deltalake import DeltaTable
 
 from oncewire.entry.cli import output
 from oncewire.entry.party.partners import with_values
@@ -144,6 +146,38 @@ def test_parts_of_a_document_are_put_into_a_bucket(
             taken = [file.read_bytes() for file in (tmp_path / "in").rglob("*") if file.is_file()]
             assert document.read_bytes() in taken
     run("verify", pair / "acme", pair / "globex", "--ended")
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_the_table_of_documents_reads_stores_on_postgresql_and_their_buckets(
+    pair: Path, postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small document, one that lies in the bucket, and one that travelled in parts; the machine
+    has no copy of any."""
+    sizes = {"small": 2_000, "large": 90_000, "parts": 500_000}
+    with serving() as buckets:
+        kept_in(buckets, pair, postgres, monkeypatch)
+        for name in ("acme", "globex"):
+            (agreement,) = (pair / name / "agreements").glob("*.toml")
+            parts = {"payload.max_size": "100_000", "wire.extensions": '["split"]'}
+            agreement.write_text(with_values(agreement.read_text(), parts))
+        with both_served(pair):
+            for number, (what, size) in enumerate(sizes.items()):
+                document = tmp_path / what
+                document.write_bytes(random.Random(number).randbytes(size))
+                run_json("send", document, "--to", "globex", "--wait", "--timeout", "120")
+        for copy in pair.glob("*/data/spool/*"):
+            copy.unlink()
+        stores = [word for name in ("acme", "globex") for word in ("--store", pair / name)]
+        run("pipeline", "run", "--lake", tmp_path / "lake", *stores)
+        said = run_json("pipeline", "documents", "--lake", tmp_path / "lake", *stores)
+    assert said["verdicts"] == {"whole": 2 * len(sizes)}
+    rows = DeltaTable(str(tmp_path / "lake/silver/documents")).to_pyarrow_table().to_pylist()
+    digests = [hashlib.sha256((tmp_path / what).read_bytes()).hexdigest() for what in sizes]
+    for direction in ("out", "in"):
+        found = [row["sha256_stored"] for row in rows if row["direction"] == direction]
+        assert sorted(found) == sorted(digests)
 
 
 def test_a_bucket_is_for_a_store_on_postgresql(pair: Path, order: Path) -> None:
