@@ -194,8 +194,8 @@ class Engine:
         except OncewireError:
             # It may have been a sweep that was undone, and a full disk is a reason for one.
             state.sweep_due_at = min(state.sweep_due_at, context.now() + retention.FIRST_SWEEP)
-            state.timeline.undo()
             state.refusals.undo()
+            state.timeline.undo()
             recheck_waiting(context)
             if state.reposted:
                 state.repost_after = 0
