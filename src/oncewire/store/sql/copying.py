@@ -1,8 +1,8 @@
 """Copying a store from one database to another: every row of every table, and the proof of it.
 
-The tables are the same on SQLite and on PostgreSQL. What is copied is read back and compared, by
-the number of rows of each table and a digest over them. Which node the store is of is written last:
-a copy that was cut off is no store, and is opened by nobody.
+The tables that are copied are the same on SQLite and on PostgreSQL. What is copied is read back and
+compared, by the number of rows of each table and a digest over them. The node that the store is of
+is written last: a copy that was cut off is no store, and nothing opens it.
 """
 
 from __future__ import annotations
