@@ -198,6 +198,32 @@ def test_a_scope_that_its_receiver_changes_and_changes_back_stops_nothing(
     assert len(streams) == (2 if follows else 1)
 
 
+@pytest.mark.parametrize("both", [False, True], ids=["sender", "both"])
+@pytest.mark.parametrize("began", ["pair", "triple"])
+def test_what_still_waited_under_the_old_scope_stops_nothing_under_the_new_one(
+    began: str, both: bool
+) -> None:
+    between = "triple" if began == "pair" else "pair"
+    slow = scoped("{}").replace("retries = 2", "retries = 9")
+    pair = Network.pair("window", slow.format(began))
+    pair.send(1)
+    pair.lose_request = lambda post: True
+    pair.send_all(range(2, 6))
+    assert pair.state("order-5@alpha") is OutgoingState.WAITING
+    for name in ("alpha", "beta") if both else ("alpha",):
+        change(pair, name, agree(name, "window", slow.format(between)))
+    pair.lose_request = lambda post: post.message_id != "order-6@alpha"
+    # The stream of the new scope begins while that of the old one has something to send.
+    pair.send(6)
+    pair.lose_request = lambda post: False
+    pair.pass_time(MINUTE)
+    for number in range(7, 10):
+        pair.send(number)
+        pair.pass_time(MINUTE)
+    assert sorted(pair.take()) == [f"order-{number}@alpha" for number in range(1, 10)]
+    assert pair.notices == []
+
+
 def test_a_name_that_another_agreement_uses_is_of_no_stream_that_changed_its_scope() -> None:
     pair = Network.pair("window", scoped("pair"))
     pair.send_all(range(1, 4))

@@ -15,6 +15,7 @@ _NUMBERS = "tests/handler/test_numbers_on_the_wire.py"
 _WINDOWS = "tests/handler/test_windows_at_work.py"
 _CHANGED = "tests/handler/test_changed_numbers.py"
 _RECEIVER_RESCOPED = "test_a_scope_that_its_receiver_changes_and_changes_back_stops_nothing"
+_STILL_WAITED = "test_what_still_waited_under_the_old_scope_stops_nothing_under_the_new_one"
 _ANOTHER = "test_a_name_that_another_agreement_uses_is_of_no_stream_that_changed_its_scope"
 _RESCOPED = "test_a_scope_that_its_sender_changes_and_changes_back_stops_nothing"
 
@@ -32,6 +33,13 @@ IN_NUMBERS: tuple[Mutant, ...] = (
         "replace(ended, last_stamp=other.last_stamp)",
         "ended",
         tests=(f"{_CHANGED}::{_RESCOPED}",),
+    ),
+    Mutant(
+        "a stream of a new scope overtakes what waits on that of the old one",
+        "oncewire.handler.perform:stream_to_join",
+        "key if is_of_another(twin, context.agreements, Direction.SEND) else twin",
+        "key",
+        tests=(f"{_CHANGED}::{_STILL_WAITED}",),
     ),
     Mutant(
         "a receiver whose scope changed begins a stream that its sender goes on with",

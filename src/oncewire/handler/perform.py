@@ -64,6 +64,26 @@ def load_channel(tx: Transaction, outgoing: Outgoing) -> SendingChannel | None:
     return None if outgoing.channel is None else tx.sending_channel(outgoing.channel)
 
 
+def stream_to_join(
+    context: HandlerContext, tx: Transaction, key: str | None, terms: Terms
+) -> str | None:
+    """The name of the stream that a new message goes on, which is called `key` today.
+
+    Where the agreement changed from numbers per pair to numbers per triple, or back, what has not
+    ended on the stream of before and what follows it are one stream to their receiver.
+    """
+    known = context.state.numbered
+    if key is None or not terms.numbered or terms.scope is Scope.CONVERSATION or key in known:
+        return key
+    twin = other_name(key, terms)
+    other, today = tx.sending_channel(twin), tx.sending_channel(key)
+    if other is None or not (other.unsettled(terms) or tx.waiting(twin, 1)):
+        return key
+    if today is not None and (today.unsettled(terms) or tx.waiting(key, 1)):
+        return key
+    return key if is_of_another(twin, context.agreements, Direction.SEND) else twin
+
+
 def stream_to_number(
     context: HandlerContext, tx: Transaction, key: str, terms: Terms
 ) -> SendingChannel:
@@ -82,7 +102,9 @@ def stream_to_number(
         or other.last_stamp <= channel.last_stamp
         or is_of_another(twin, context.agreements, Direction.SEND)
     ):
-        context.state.numbered.add(key)
+        if other is None or not (other.unsettled(terms) or tx.waiting(twin, 1)):
+            # What is left on it may still be numbered, and would be later.
+            context.state.numbered.add(key)
         context.state.numbered.discard(twin)
     elif not channel.unsettled(terms):
         ended = channel if channel.phase is Phase.UNBEGUN else channel.end_epoch()

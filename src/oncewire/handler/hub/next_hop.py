@@ -28,6 +28,7 @@ from oncewire.handler.perform import (
     begin,
     open_incident,
     resolve_incidents,
+    stream_to_join,
     stream_to_number,
     withhold,
 )
@@ -85,7 +86,7 @@ def send_onward(
         timeout = onward_patience(outer, route.terms)
         terms = structs.replace(route.terms, sync_mode=outer.sync_mode, sync_timeout=timeout)
     route = replace(route, terms=terms)
-    key = route.channel_of(message.header.conversation_id)
+    key = stream_to_join(context, tx, route.channel_of(message.header.conversation_id), route.terms)
     outgoing = Outgoing(
         message.header.message_id,
         context.keep_terms(tx, route.terms),
@@ -191,7 +192,8 @@ def tell_from_party(
     if not notice.reliable:
         terms = notice_terms(terms)
     route = replace(route, terms=terms)
-    store_outgoing(context, tx, notice, route, route.channel_of(notice.header.conversation_id))
+    key = stream_to_join(context, tx, route.channel_of(notice.header.conversation_id), terms)
+    store_outgoing(context, tx, notice, route, key)
     return notice.header.message_id
 
 

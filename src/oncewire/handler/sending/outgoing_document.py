@@ -17,7 +17,13 @@ from msgspec.structs import replace
 from oncewire.errors import InvalidValue, StoreDamaged
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.facts import words_of
-from oncewire.handler.perform import first_attempt, journal_submitted, perform, stream_to_number
+from oncewire.handler.perform import (
+    first_attempt,
+    journal_submitted,
+    perform,
+    stream_to_join,
+    stream_to_number,
+)
 from oncewire.handler.route import FRAGMENT_ENCODING, Bounds, Route, addresses_for, check_to_send
 from oncewire.handler.sending.seal import draft_of, route_of, seal, unpack_draft
 from oncewire.journal.identity import document_digest
@@ -457,7 +463,7 @@ def store_document(
     mid = route.form.parts is PartsForm.MID
     original = OutgoingDocument(draft, contents, route.form.fragment_action if mid else None)
     total = _count_parts(original, terms)
-    key = route.channel_of(header.conversation_id)
+    key = stream_to_join(context, tx, route.channel_of(header.conversation_id), terms)
     terms_id = context.keep_terms(tx, terms)
     outgoing = Outgoing(message_id, terms_id, now, key, expires_at=header.time_to_live)
     stored = StoredOutgoing(

@@ -18,7 +18,7 @@ from oncewire.handler.actions import Accepted, PostAnswer, Submission
 from oncewire.handler.context import BODY_MAX, NOWHERE, HandlerContext, KillPoints
 from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX, whole_parcel
 from oncewire.handler.facts import facts_of
-from oncewire.handler.perform import stream_to_number
+from oncewire.handler.perform import stream_to_join, stream_to_number
 from oncewire.handler.route import Route, addresses_for, route_under
 from oncewire.handler.sending.outgoing_document import (
     OutgoingDocument,
@@ -144,7 +144,8 @@ def submit(
         message_id = context.fresh_message_id()
     else:
         _check_unused(tx, message_id)
-    key, stamp = route.channel_of(conversation_id), now
+    key = stream_to_join(context, tx, route.channel_of(conversation_id), route.terms)
+    stamp = now
     if key is not None:
         # On a numbered stream strictly later than the message before it.
         channel = stream_to_number(context, tx, key, route.terms)
