@@ -1,17 +1,24 @@
 """The admin port and its client, given what no honest caller gives."""
 
 import asyncio
+import gc
 import json
 import multiprocessing
 import os
+import weakref
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 import oncewire
+from oncewire.entry.admin import requests
+from oncewire.entry.admin.app import LISTENERS_EACH, AdminApp
 from oncewire.entry.admin.tokens import TokenFile
 from oncewire.entry.control.verb import Permission
 from oncewire.errors import InvalidValue
@@ -219,3 +226,32 @@ def test_an_origin_that_is_none_is_refused_and_counted(rest: Rest) -> None:
     with rest.client() as client:
         found = [client.get("/livez", headers={"Origin": "http://["}) for _ in range(70)]
     assert {each.status_code for each in found} == {403, 429}
+
+
+async def _comes_slowly(request: Request, _app: AdminApp) -> None:
+    with pytest.raises(requests.Refused, match="too slowly"):
+        await requests.whole_body(request)
+
+
+async def _listens_too_often(request: Request, app: AdminApp) -> None:
+    def asked(_request: Request) -> None:
+        app.positions("bob", 1.0, lambda: True)
+
+    with pytest.raises(requests.Refused, match="listen already"):
+        asked(request)
+
+
+@pytest.mark.parametrize("refused", [_comes_slowly, _listens_too_often])
+def test_a_call_that_was_refused_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch, refused: Callable[..., Any]
+) -> None:
+    """An error that is raised again and again keeps the locals of every call that it passed."""
+    monkeypatch.setattr(requests, "PATIENCE", 0.01)
+    app = object.__new__(AdminApp)
+    app._feed = SimpleNamespace(listeners=Counter(bob=LISTENERS_EACH))  # type: ignore[assignment]
+    request = Request({"type": "http", "headers": []}, asyncio.Event().wait)  # type: ignore[arg-type]
+    kept = weakref.ref(request)
+    asyncio.run(refused(request, app))
+    del request
+    gc.collect()
+    assert kept() is None

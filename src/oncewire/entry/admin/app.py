@@ -330,9 +330,9 @@ class AdminApp:
     def _check_room(self, who: str) -> None:
         """Refuse a listener beyond the limits."""
         if self._feed.listeners[who] >= LISTENERS_EACH:
-            raise _LISTENS
+            raise _too_many_listen(f"{LISTENERS_EACH} of this session or token")
         if self._feed.listeners.total() >= LISTENERS:
-            raise _LISTENERS
+            raise _too_many_listen(f"{LISTENERS} pages and programs")
 
     @ROUTES.route("POST", form.UPLOADS, Permission.SUBMIT, routes.upload_operation())
     async def _send(self, request: Request, caller: Token) -> Response:
@@ -650,11 +650,8 @@ _WAIT = Refused(
 )
 
 
-_FULL = (f"{LISTENERS} pages and programs", f"{LISTENERS_EACH} of this session or token")
-_LISTENERS, _LISTENS = (
-    Refused(429, "listeners", f"{many} listen already", "close some", {"Retry-After": "30"})
-    for many in _FULL
-)
+def _too_many_listen(many: str) -> Refused:
+    return Refused(429, "listeners", f"{many} listen already", "close some", {"Retry-After": "30"})
 
 
 def _served(page: Page) -> Served:

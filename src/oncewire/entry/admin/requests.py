@@ -136,9 +136,6 @@ FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 """Media types that a form on a foreign page can send without a preflight."""
 
 
-_TOO_SLOW = Refused(408, "too-slow", "the body came too slowly", "send it again")
-
-
 async def chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
     """The body as it comes; Refused where it is too large or too slow."""
     said = request.headers.get("content-length", "0")
@@ -152,16 +149,20 @@ async def chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
             async with asyncio.timeout(PATIENCE):
                 chunk = await anext(stream, None)
         except TimeoutError:
-            raise _TOO_SLOW from None
+            raise _too_slow() from None
         if chunk is None:
             return
         size += len(chunk)
         if size > limit:
             raise _too_large(limit)
         if loop.time() - began > PATIENCE + size / FLOOR:
-            raise _TOO_SLOW
+            raise _too_slow()
         if chunk:
             yield chunk
+
+
+def _too_slow() -> Refused:
+    return Refused(408, "too-slow", "the body came too slowly", "send it again")
 
 
 def _too_large(limit: int) -> Refused:
