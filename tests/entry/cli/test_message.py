@@ -82,6 +82,14 @@ def test_build_under_an_agreement_and_signed(parties: Path, order: Path, tmp_pat
     assert run_json("message", "decode", broken)["signature"] == "broken"
 
 
+def test_a_party_of_ebms2_needs_no_name_of_a_hop(tmp_path: Path) -> None:
+    """The drafts write one, of the PartyId and more; there it may be too long."""
+    file, longest = tmp_path / "m.mime", "a" * 255
+    words = ("-o", file, "--from", f"urn:a|{longest}", "--to", "urn:b", "--cpa-id", "a-b")
+    run("message", "build", *words)
+    assert run_json("message", "decode", file)["from"]["ids"][0]["value"] == longest
+
+
 def test_bare_bodies_are_read_too(order: Path, tmp_path: Path) -> None:
     file = tmp_path / "m.bin"
     run("message", "build", "-o", file, "-p", order, *PARTIES, "--bare")

@@ -333,23 +333,26 @@ def message_of(
         sync_reply_as_agreed=words.sync,
     )
     number = None if words.sequence < 0 else SequenceNumber(words.sequence)
-    # The drafts name the two handlers of a hop; here they stand for their parties.
-    hop = RoutingHeader(
-        sender_uri=_uri(sender.ids[0]),
-        receiver_uri=_uri(receiver.ids[0]),
-        sender_id=sender.ids[0],
-        receiver_id=receiver.ids[0],
-        timestamp=now,
-        ack_requested=ack,
-        sequence=number,
-    )
+    routing: tuple[RoutingHeader, ...] = ()
+    if draft:
+        # The drafts name the two handlers of a hop; here they stand for their parties.
+        hop = RoutingHeader(
+            sender_uri=_uri(sender.ids[0]),
+            receiver_uri=_uri(receiver.ids[0]),
+            sender_id=sender.ids[0],
+            receiver_id=receiver.ids[0],
+            timestamp=now,
+            ack_requested=ack,
+            sequence=number,
+        )
+        routing = (hop,)
     asked = AckRequested(Actor.TO_PARTY_MSH, ack is AckRequest.SIGNED)
     payloads = (payload_of(place, at) for at, place in enumerate(words.payloads, 1))
     message = Message(
         dialect=form.dialect,
         kind=MessageKind.NORMAL,
         header=header,
-        routing=(hop,) if draft else (),
+        routing=routing,
         order=None if draft else number,
         ack_requested=(asked,) if reliable and not draft else (),
         payloads=tuple(map(_at_hand, payloads)),
