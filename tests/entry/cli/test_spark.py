@@ -78,6 +78,24 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lacking.remedy == "pip install 'oncewire[spark]'"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "--lake", "lake", "--store", "."),
+        ("prove", "--lake", "lake"),
+        ("reconcile", "one", "two"),
+        ("journal", "archive", "--to", "journal", "--party", "acme"),
+        ("generate", "--output", "lake"),
+    ],
+)
+def test_the_commands_name_a_missing_package(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(lake.importlib.util, "find_spec", lambda _name: None)
+    said = run_json("pipeline", *words, exit_code=output.NOT_ALLOWED)
+    assert said["problems"][0]["next"] == "pip install 'oncewire[spark]'"
+
+
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("words", [("verify",), ("run",)])
 def test_the_commands_say_it(

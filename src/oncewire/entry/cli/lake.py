@@ -41,6 +41,7 @@ Stores = Annotated[list[Path] | None, typer.Option("--store", help=BOOK)]
 def book_at(path: Path) -> Path | str:
     """Where a book is: a party's folder stands for the store that its settings name, a file or the
     address of a database, and a lake in a bucket for the copy of it."""
+    check_installed()
     from oncewire.pipeline.lake.lake import input_at
 
     path = input_at(path)
@@ -59,6 +60,7 @@ def there(path: Path, what: str) -> Path:
 
 def archive_at(path: Path) -> Path:
     """Where raw messages are; nothing but files is read."""
+    check_installed()
     from oncewire.pipeline.lake.version import OF_AN_ARCHIVE, local_path
 
     return there(local_path(path, OF_AN_ARCHIVE), "archive")
@@ -66,6 +68,7 @@ def archive_at(path: Path) -> Path:
 
 def lake_at(path: Path) -> Lake:
     """The lake of that name; a place that cannot hold one is refused before Spark starts."""
+    check_installed()
     from oncewire.pipeline.lake.lake import Lake
 
     return Lake(path)
@@ -253,14 +256,23 @@ JAVA_WANTED = 17
 _REMEDY = f"install a Java {JAVA_WANTED}+ runtime, or set JAVA_HOME to one"
 
 
+def check_installed() -> None:
+    """Refuse where the packages of Spark are not there: lakes are read with their types, also by
+    what starts no session."""
+    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
+        raise NotAllowed("Spark is not installed", remedy="pip install 'oncewire[spark]'")
+
+
 def spark_lacks(
     environ: Mapping[str, str] | None = None, *, remote: bool = False
 ) -> NotAllowed | None:
     """What keeps Spark from running on this machine, with the remedy; None if nothing does.
 
     `remote`: it runs somewhere else, and is reached by Spark Connect."""
-    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
-        return NotAllowed("Spark is not installed", remedy="pip install 'oncewire[spark]'")
+    try:
+        check_installed()
+    except NotAllowed as lacking:
+        return lacking
     if remote:
         return None
     said = os.environ if environ is None else environ
