@@ -15,7 +15,7 @@ from oncewire.transport.contract import Peer
 from oncewire.transport.http.server import HttpServer
 from oncewire.transport.http.transport import HttpTransport
 from oncewire.wire.parcel import Parcel
-from tests.handler.network import Network
+from tests.handler.network import Network, options
 from tests.handler.running import free_port, order, serving, stored_bytes
 from tests.handler.test_identity import of_alpha
 from tests.handler.test_signed import pem, signed_pair
@@ -42,6 +42,15 @@ def test_a_copy_of_what_was_removed_or_refused_shows_nothing() -> None:
     assert not pair.deliver("beta", parcel).partner_is_there
     forged = Parcel(parcel.content_type, parcel.body.replace(b"order", b"ordeR"), ())
     assert not pair.deliver("beta", forged).partner_is_there
+
+
+@pytest.mark.parametrize("profile", ["ebms2", "ms-0.9x", "rm-0.78"])
+def test_what_a_hub_takes_for_others_shows_where_its_sender_is(profile: str) -> None:
+    chain = Network.chain(options(profile, hops=2), carrying=False)
+    chain.send(0)
+    (parcel,) = chain.left("buyer")
+    assert chain.deliver("hub1", parcel).partner_is_there
+    assert not chain.deliver("hub1", parcel).partner_is_there
 
 
 def test_an_acknowledgement_shows_where_its_sender_is_once() -> None:

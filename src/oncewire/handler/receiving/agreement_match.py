@@ -240,6 +240,10 @@ class Standing(Struct, frozen=True):
     pinged: bool
 
 
+# What is known about a new message that speaks of nothing of ours.
+UNHEARD = Standing(accepted=False, ours=(), pinged=False)
+
+
 def standing(
     context: HandlerContext,
     tx: Transaction,

@@ -39,6 +39,7 @@ from oncewire.handler.hub.passing import (
 )
 from oncewire.handler.receiving import signals
 from oncewire.handler.receiving.agreement_match import (
+    UNHEARD,
     AcceptedTerms,
     Placed,
     Standing,
@@ -137,8 +138,8 @@ def receive_message(
     header = message.header
     plain = new and header.ref_to_message_id is None and not message.acknowledgments
     before = None
-    if not replied_here and not plain:
-        before = standing(context, tx, message, known, gone)
+    if not replied_here:
+        before = UNHEARD if plain else standing(context, tx, message, known, gone)
     asked = asked_here(tx, message) if is_answer(message) else None
     original = copied(context, tx, message) if stored_now and not new else None
     try:
