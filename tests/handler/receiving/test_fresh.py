@@ -7,6 +7,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from msgspec import structs
 
 from oncewire.handler.context import Keys
 from oncewire.handler.runtime.handler import Handler
@@ -14,6 +15,7 @@ from oncewire.message.instant import DAY
 from oncewire.transport.contract import Peer
 from oncewire.transport.http.server import HttpServer
 from oncewire.transport.http.transport import HttpTransport
+from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.network import Network, options
 from tests.handler.running import free_port, order, serving, stored_bytes
@@ -61,6 +63,20 @@ def test_an_acknowledgement_shows_where_its_sender_is_once() -> None:
     (ack,) = pair.left("beta")
     assert pair.deliver("alpha", ack).partner_is_there
     assert not pair.deliver("alpha", ack).partner_is_there
+
+
+def test_a_status_shows_where_its_sender_is_though_its_header_refers_to_nothing() -> None:
+    pair = Network.pair("ms-0.9x", carrying=False)
+    order = pair.send().message_id
+    pair.alpha.ask_status(order)
+    pair.settle("alpha")
+    for parcel in pair.left("alpha"):
+        pair.deliver("beta", parcel)
+    told = next(one for one in pair.left_messages("beta") if one.status_response is not None)
+    bare = structs.replace(told, header=structs.replace(told.header, ref_to_message_id=None))
+    parcel = codec.write(bare, next(iter(pair.alpha.context.agreements)).form)
+    assert pair.deliver("alpha", parcel).partner_is_there
+    assert not pair.deliver("alpha", parcel).partner_is_there
 
 
 def test_a_question_anybody_may_have_recorded() -> None:

@@ -257,7 +257,7 @@ def standing(
         states += [gone.state for gone in removed]
     accepted = states.count(IncomingState.REFUSED) < len(states)
     reference = message.header.ref_to_message_id
-    if reference is None and not message.acknowledgments:
+    if reference is None and not (message.acknowledgments or message.status_response):
         return Standing(accepted, (), pinged=False)
     spoken = dict.fromkeys((*spoken_of(message), reference or ""))
     found = [tx.outgoing(name) for name in spoken if name]
