@@ -61,6 +61,7 @@ def test_counts_are_written_now_and_then() -> None:
     with store.transition() as tx:
         refusals.write(tx, now)
     store.commit()
+    refusals.keep()
     assert (refusals.due_at, refusals.counted) == (None, ())
     with store.reader() as reader:
         rows = reader.refusals(10_000)

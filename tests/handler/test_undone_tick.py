@@ -35,6 +35,22 @@ def test_refusals_are_counted_once() -> None:
     assert pair.beta.context.state.refusals.counted == ()
 
 
+@pytest.mark.parametrize("writes", [1, 2])
+def test_refusals_of_the_turn_that_writes_the_counts_are_counted(writes: int) -> None:
+    pair = SetPair.pair()
+    refused(pair, 0, 3)
+    engine = pair.beta
+    with engine.context.transition() as tx:
+        for _ in range(writes):
+            engine.context.state.refusals.write(tx, engine.context.now())
+    # The same turn refuses two more.
+    refused(pair, 3, 2)
+    pair.pass_time(MINUTE, MINUTE)
+    with engine.context.store.reader() as reader:
+        assert [one.count for one in reader.refusals(100)] == [5]
+    assert engine.context.state.refusals.counted == ()
+
+
 def test_answers_of_an_earlier_run_are_posted(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Network.pair("ebms2", lose_answer=lambda count: True)
     monkeypatch.setattr("oncewire.handler.receiving.receive.REPOSTED", 2)

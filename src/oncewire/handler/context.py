@@ -102,19 +102,18 @@ class Refusals:
         # Should the store refuse them, they are tried again, and not at once.
         self.due_at = now + WRITE_EVERY
         tx.count_refusals(tuple(self._counted.values()))
-        self._written = dict(self._counted)
+        self._written = _sums(self._written, self._counted)
+        self._counted = {}
 
     def keep(self) -> None:
         """The turn is committed: begin anew."""
-        for key in self._written:
-            del self._counted[key]
         if self._written and not self._counted:
             self.due_at = None
         self._written = {}
 
     def undo(self) -> None:
         """The commit has failed."""
-        self._written = {}
+        self._counted, self._written = _sums(self._written, self._counted), {}
 
     def shift(self, by: Duration) -> None:
         """The clock was set."""
@@ -125,6 +124,13 @@ class Refusals:
             key: replace(refusal, first_at=refusal.first_at + by, last_at=refusal.last_at + by)
             for key, refusal in self._counted.items()
         }
+
+
+def _sums(
+    earlier: dict[tuple[str, str], Refusal], later: dict[tuple[str, str], Refusal]
+) -> dict[tuple[str, str], Refusal]:
+    both = {key: earlier[key] + later[key] for key in earlier.keys() & later.keys()}
+    return earlier | later | both
 
 
 # ProcessState and Caches: what a handler holds in memory beside its store.
