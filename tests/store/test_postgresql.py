@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from oncewire.store.postgresql.connection import check_address, place
 from oncewire.store.postgresql.reader import PostgresReaders
 from oncewire.store.postgresql.session import native
 from oncewire.store.postgresql.store import NEXT_WAKE, PostgresStore
-from oncewire.store.records import StoreMark
+from oncewire.store.records import Refusal, StoreMark
 from oncewire.store.sql.backend import _OLD_INCOMING, _OLD_OUTGOING
 from oncewire.store.sql.origin import Migration
 from oncewire.store.sqlite import connection as sqlite
@@ -631,6 +632,26 @@ def test_a_server_that_lacks_what_a_handler_saw_of_others_is_refused(
         write(other)
     with pytest.raises(StoreReplaced, match="older than what was seen of it"):
         write(other)
+
+
+def test_the_mark_is_of_the_last_commit_though_a_step_over_many_rows_was_undone(
+    postgres: Server, tmp_path: Path
+) -> None:
+    noted: list[StoreMark] = []
+    url, spool = postgres.new_schema(), tmp_path / "spool"
+    store = PostgresStore.open(url, node="node", spool=spool, note=noted.append)
+    write(store)
+    with store.transition() as tx:
+        tx.journal([row("stopped")])
+    with suppress(ValueError), store.transition() as tx:
+        tx.count_refusals([Refusal("OtherXml", "192.0.2.1", 1, 1, 1)])
+        raise ValueError
+    store.commit()
+    store._connection.close()  # type: ignore[union-attr]
+    with pytest.raises(StoreGone):
+        write(store)
+    assert noted[-1].journal == 2
+    store.close()
 
 
 def test_a_store_without_its_counters_is_damaged(

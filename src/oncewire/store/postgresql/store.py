@@ -213,10 +213,13 @@ class PostgresStore(TransactionManager):
         self.durable_seconds += (monotonic() - began - self.durable_seconds) / REMEMBERED_COMMITS
         if self._work is not None:
             work.rest()
-        if self._known is not None and self._backend.head is not None:
+        head, told = self._backend.head, work.counters["journal"]
+        if self._known is not None and head is not None:
             # What was told to others is there, whichever server answers next.
-            known, head = self._known.store_id, self._backend.head.hex()
-            self._known = StoreMark(known, work.counters["journal"], head)
+            self._known = StoreMark(self._known.store_id, told, head.hex())
+        elif self._known is not None and self._known.journal != told:
+            # A step over many rows was undone, or another handler wrote before.
+            self._learn_mark()
         if monotonic() - self._noted_at > MARK_EVERY:
             self._mark()
 
@@ -252,11 +255,15 @@ class PostgresStore(TransactionManager):
     def _mark(self) -> None:
         """Note how far the store has come, by what is committed alone."""
         self._noted_at = monotonic()
-        if self._connection is None:
-            return
-        with suppress(StoreProblem), told_as(self._url):
-            self._known = read_mark(self._connection, self._url) or self._known
+        if self._learn_mark():
             self._note_known()
+
+    def _learn_mark(self) -> bool:
+        if self._connection is not None:
+            with suppress(StoreProblem), told_as(self._url):
+                self._known = read_mark(self._connection, self._url) or self._known
+                return True
+        return False
 
     def _note_known(self) -> None:
         if self._note is not None and self._known is not None and self._known != self._noted:
