@@ -10,11 +10,14 @@ import pytest
 from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import StoreFull
+from oncewire.handler.actions import Post
+from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending import respond
 from oncewire.handler.sending.submit import submit
 from oncewire.message.envelope import Error, MessageKind
 from oncewire.message.instant import DAY, MINUTE, SECOND, Duration
 from oncewire.protocol.states import OutgoingState
+from oncewire.wire.parcel import Parcel
 from tests.handler.network import Network, agreement_text
 from tests.handler.receiving.test_accepted_under import agree, change
 from tests.handler.test_numbers_on_the_wire import Forge, accepted
@@ -222,6 +225,35 @@ def test_what_still_waited_under_the_old_scope_stops_nothing_under_the_new_one(
         pair.pass_time(MINUTE)
     assert sorted(pair.take()) == [f"order-{number}@alpha" for number in range(1, 10)]
     assert pair.notices == []
+
+
+@pytest.mark.parametrize("began", ["pair", "triple"])
+@pytest.mark.parametrize("nodes", [("beta",), ("alpha", "beta"), ("beta", "alpha")])
+def test_what_was_given_up_before_a_scope_changed_takes_no_number_after_it(
+    began: str, nodes: tuple[str, ...]
+) -> None:
+    between = "triple" if began == "pair" else "pair"
+    wide = scoped("{}").replace("window = 2", "window = 4")
+    pair = Network.pair("window", wide.format(began))
+    pair.send_all(range(1, 3))
+    late: list[Parcel] = []
+
+    def lose(post: Post) -> bool:
+        late.append(whole_parcel(pair.alpha.context, post.parcel))
+        return True
+
+    pair.lose_request = lose
+    pair.send(3)
+    pair.alpha.abandon("order-3@alpha")
+    pair.settle("alpha")
+    pair.lose_request = lambda post: False
+    for name in nodes:
+        change(pair, name, agree(name, "window", wide.format(between)))
+    pair.send_all(range(4, 6))
+    pair.deliver("beta", late[0])
+    pair.send_all(range(6, 12))
+    assert pair.take() == [f"order-{number}@alpha" for number in range(1, 12) if number != 3]
+    assert {notice.message_id for notice in pair.notices} == {"order-3@alpha"}
 
 
 def test_a_name_that_another_agreement_uses_is_of_no_stream_that_changed_its_scope() -> None:

@@ -264,8 +264,9 @@ class ReceivingChannel(Struct, frozen=True, gc=False):
         held = {waiting.number: waiting for waiting in self.held}
         held[entry.number] = entry
         number, passed = self.expected, self.passed
-        # The first number of an epoch that began by a restart is its oldest message.
-        opens = self.epoch > 1 and passed == 0 and entry.number == number
+        # The first number of an epoch that another one came before is its oldest message.
+        follows = self.epoch > 1 or self.oldest_stamp >= 0
+        opens = follows and passed == 0 and entry.number == number
         skipped: list[int] = []
         window = self.window(kept)
         further = window is None or window.is_ahead(entry.number)

@@ -191,6 +191,9 @@ def channel_of_arrival(
         known_later.add(key)
         known_later.discard(twin)
         return channel
+    if channel.furthest is None:
+        # It follows the other one as one epoch follows another.
+        channel = replace(channel, oldest_stamp=other.newest_stamp)
     return other if other.goes_on(number, stamp_of(message, resolution), terms) else channel
 
 
