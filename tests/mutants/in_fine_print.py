@@ -39,8 +39,8 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "what was let go on in a commit that failed waits for ever",
         "oncewire.handler.runtime.engine:Engine.commit",
-        "state.refusals.undo()\nrecheck_waiting(context)",
-        "state.refusals.undo()\nstate.troubled |= dict.fromkeys(state.trouble_changed, 0)",
+        "state.timeline.undo()\nrecheck_waiting(context)",
+        "state.timeline.undo()\nstate.troubled |= dict.fromkeys(state.trouble_changed, 0)",
         tests=(f"{_TROUBLE}::test_what_goes_on_in_a_commit_that_fails_goes_on_with_the_next_one",),
     ),
     Mutant(
