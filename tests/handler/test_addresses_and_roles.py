@@ -113,3 +113,19 @@ def test_a_submission_is_known_again_whatever_its_service_was_called(
         earlier.setattr(submit, "route_to_send", unnamed)
         assert not alpha.submit(later[1]).repeated
     assert alpha.submit(later[1]).repeated
+
+
+def test_a_party_id_with_a_type_is_the_same_name_to_the_judge() -> None:
+    """Rows name the partner by the value alone where it is the next handler, and by value and type
+    where it is the From Party."""
+    typed: Said = {"own.type": "urn:duns", "partner.type": "urn:duns"}
+    stage = stage_of(
+        {own: [paper(own, to, typed)] for own, to in (("alpha", "beta"), ("beta", "alpha"))}
+    )
+    stage.send()
+    stage.take()
+    came, handed = (
+        row.peer for row in stage.rows(at="beta") if row.kind in ("received", "handed_over")
+    )
+    assert (came, handed) == ("urn:test:alpha", "urn:duns:urn:test:alpha")
+    assert stage.verify().clean

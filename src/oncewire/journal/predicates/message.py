@@ -134,7 +134,10 @@ def _problem_of_arrived(subject: Subject, arrival: Row, row: Row) -> str | None:
     # What is forwarded goes to another peer, and what a hub brought is of the party behind it.
     if kind != FORWARDED and row.peer is not None and row.peer != arrival.peer:
         homes, submitted = subject.context.homes, subject.submitted
-        if submitted is not None and submitted.node in homes.get(arrival.peer or "", ()):
+        if submitted is None or submitted.node not in homes.get(arrival.peer or "", ()):
+            return None
+        # A node has several names: each PartyId of its own, with the type and without.
+        if submitted.node not in homes.get(row.peer, ()):
             return f"It arrived from {arrival.peer}, and its row {kind!r} names {row.peer}."
     return None
 
