@@ -726,6 +726,15 @@ for _worlds, _who, _kind, _column, _value, _told in FORGED:
     damage(_worlds, _told)(_forge(_who, _kind, _column, _value))
 
 
+@damage("laps, window", STEPS, STEPS)
+def two_numbers_far_apart_were_given_in_another_epoch(rows: Rows) -> Rows:
+    """Between them the sender went on in its own, so each of them is wrong by itself."""
+    given = [row for row in rows if row.kind == "numbered" and row.sequence_number]
+    for row in (given[1], given[-2]):
+        rows = changed(rows, row, epoch=row.epoch + 1)
+    return rows
+
+
 # --- a row is there once too often, or was never written --------------------------------------
 
 WRITTEN: list[tuple[str, str, str, int, tuple[str, str]]] = [

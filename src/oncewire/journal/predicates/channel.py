@@ -120,7 +120,9 @@ class SendingChannelFold:
         if self._taking_up:
             self._epoch, self._expected, self._first = row.epoch, number, number
             self._taking_up = False
-        elif row.epoch != self._epoch and not self._goes_on(row, terms):
+        elif row.epoch == self._epoch:
+            self._other_epoch = None
+        elif not self._goes_on(row, terms):
             self._begin(row, terms)
         if number not in numbers:
             self._tell(
@@ -184,6 +186,7 @@ class SendingChannelFold:
                 f"{self._epoch} were unsettled.",
             )
         self._epoch, self._expected = row.epoch, terms.numbers.first
+        self._other_epoch = None
         self._first = terms.numbers.first
         self._used = 0
         self._partial = False
