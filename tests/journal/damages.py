@@ -735,6 +735,14 @@ def two_numbers_far_apart_were_given_in_another_epoch(rows: Rows) -> Rows:
     return rows
 
 
+@damage("laps, window", STEPS, ("S3", "forgotten"))
+def what_was_stored_twice_is_handed_over_by_another_number(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "handed_over", last_node(rows))
+    stored = of(rows, settled(rows), "received", row.node)
+    rows = changed(rows, row, sequence_number=(row.sequence_number or 0) + 3)
+    return added(rows, stored, stored)
+
+
 # --- a row is there once too often, or was never written --------------------------------------
 
 WRITTEN: list[tuple[str, str, str, int, tuple[str, str]]] = [

@@ -86,12 +86,15 @@ def _problem_of_order(trace: Trace) -> str | None:
 
 def _problem_of_numbers(trace: Trace) -> str | None:
     """What a receiver hands over has the number that it arrived with."""
-    arrival = _arrival(trace)
-    if arrival is None or arrival.sequence_number is None:
+    # Several of them: a store that forgot it, or a copy that neither side asked to be stopped.
+    arrivals = trace.kinds.get(RECEIVED, ())
+    if not arrivals or any(row.sequence_number is None for row in arrivals):
         return None
+    places = [_place(row) for row in arrivals]
+    arrival = arrivals[0]
     for kind in (HANDED_OVER, CONFIRMED, FORWARDED):
         for row in trace.kinds.get(kind, ()):
-            if row.sequence_number is not None and _place(row) != _place(arrival):
+            if row.sequence_number is not None and _place(row) not in places:
                 return (
                     f"It arrived as number {arrival.sequence_number} of epoch {arrival.epoch}, but "
                     f"its row {kind!r} has number {row.sequence_number} of epoch {row.epoch}."
