@@ -32,6 +32,7 @@ from oncewire.pipeline.reports.retention import report_retention
 from oncewire.pipeline.reports.sql import ask
 from oncewire.pipeline.session import own_error, spoken
 from oncewire.pipeline.sources import ingest
+from oncewire.protocol.states import Outcome
 from tests.pipeline.books import (
     differences,
     executions,
@@ -308,7 +309,7 @@ def test_the_rules_are_every_module_that_decides(tmp_path: Path) -> None:
     names = extent.modules()
     for part in ("check", "row", "outcome", "predicates.sender", "predicates.context"):
         assert f"oncewire.journal.{part}" in names
-    assert "oncewire.protocol.terms" in names
+    assert {"oncewire.protocol.terms", Outcome.__module__} <= set(names)
 
 
 def test_silence_is_judged_by_the_time_of_reading(spark, tmp_path: Path) -> None:

@@ -351,6 +351,7 @@ OUTSIDE = (
     "oncewire.message.instant",
     "oncewire.protocol.notes",
     "oncewire.protocol.sequence",
+    "oncewire.protocol.states",
     "oncewire.protocol.terms",
     "oncewire.pipeline.judging.channels",
     "oncewire.pipeline.judging.courses",
