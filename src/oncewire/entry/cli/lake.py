@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
@@ -332,7 +333,7 @@ Spark = Annotated[
     "Callable[[], AbstractContextManager[tuple[SparkSession, Progress]]]",
     output.Given(
         (output.parameter("master", Master, ""), output.parameter("conf", Conf, None)),
-        lambda *, master, conf, json: lambda: session(master, settings_of(conf), json=json),
+        lambda *, master, conf, json: partial(session, master, settings_of(conf), json=json),
     ),
 ]
 """Opens the session that --master and --conf ask for, with its line of progress."""
