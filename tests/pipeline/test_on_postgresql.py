@@ -291,7 +291,7 @@ def test_the_books_of_two_parties_are_joined(spark, postgres: Server, tmp_path: 
     for name, node in world.nodes.items():
         address = f"{postgres.new_schema()}&password={PASSWORD}"
         run("init", tmp_path / name, "--store", address)
-        fill(address, tmp_path / "spool", list(node.rows), name)
+        fill(address, tmp_path / f"spool-{name}", list(node.rows), name)
     rows = world.nodes["acme"].rows
     sent = {row.message_id for row in rows if row.kind == "submitted"}
     said = run_json("pipeline", "reconcile", *(tmp_path / name for name in world.nodes))
