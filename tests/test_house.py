@@ -311,9 +311,9 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 367,
-    "lines": 114_050,
-    "code_lines": 81_450,
+    "modules": 368,
+    "lines": 114_300,
+    "code_lines": 81_650,
     "import_depth": 22,
     "circles_loaded": 0,
     "circles_named": 0,

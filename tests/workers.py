@@ -35,6 +35,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         SPARK[1],
         (
+            "tests/pipeline/test_admin_port.py",
             "tests/pipeline/test_advise.py",
             "tests/pipeline/test_archived.py",
             "tests/pipeline/test_bucket.py",

@@ -22,7 +22,7 @@ from oncewire.pipeline.lake.columns import (
 )
 from oncewire.pipeline.lake.lake import Lake, TableFile
 from oncewire.pipeline.lake.tables import EVERY, batch_of
-from oncewire.pipeline.lake.version import Entry, Version, write_node_file
+from oncewire.pipeline.lake.version import Book, Entry, Version, write_node_file
 from oncewire.pipeline.sources.ingest import placed, survey_place, write_ranges
 from oncewire.store.sqlite.store import SqliteStore
 
@@ -66,13 +66,10 @@ def make_stores(folder: Path, nodes: dict[str, list[Row]]) -> list[Path]:
     return [make_store(folder / f"{node}.db", node, rows) for node, rows in sorted(nodes.items())]
 
 
-def take_in_here(lake: Lake, version: Version, *places: Path) -> Version:
+def take_in_here(lake: Lake, version: Version, *places: Path | Book) -> Version:
     """What tasks do when they take journals in, done in this process and without Spark."""
     ranges = [
-        span
-        for place in places
-        for each in survey_place(version, str(place))
-        for span in each.ranges
+        span for place in places for each in survey_place(version, place) for span in each.ranges
     ]
     written = [write_ranges(lake.root, ranges)] if ranges else []
     return placed(lake, version, written).version

@@ -365,6 +365,22 @@ def test_the_store_numbers_the_journal(store: Store) -> None:
         assert reader.last_seq() == 4
 
 
+def test_the_journal_says_where_it_lies_and_how_much_of_it_is_there(backend: Backend) -> None:
+    store = backend.store
+    with store.reader() as reader:
+        assert reader.journal_span(0, 9) == (0, 0, 0, 0)
+    with store.transition() as transaction:
+        transaction.journal([row("sent", f"m{at}", at=at) for at in range(1, 7)])
+    store.commit()
+    with store.transition() as transaction:
+        assert transaction.trim_journal(3, 6) == 2
+    store.commit()
+    chained = 0 if isinstance(store, MemoryStore) else 3
+    with store.reader() as reader:
+        assert reader.journal_span(0, 4) == (3, 6, chained, 2)
+        assert reader.journal_span(4, 4) == (3, 6, chained, 0)
+
+
 def test_a_database_keeps_the_head_before_each_row_and_behind_the_last(backend: Backend) -> None:
     store = backend.store
     with store.transition() as transaction:

@@ -38,7 +38,6 @@ from oncewire.pipeline.sources.ingest import (
     survey_batch,
     take_in,
 )
-from oncewire.pipeline.sources.journal_source import options_of
 from oncewire.pipeline.tasks import (
     RESULT,
     Batches,
@@ -79,7 +78,7 @@ class Done:
 def run(
     spark: SparkSession,
     lake: Lake,
-    stores: Sequence[str | Path] = (),
+    stores: Sequence[str | Path | Book] = (),
     *,
     archives: Sequence[str | Path] = (),
     ended: bool = False,
@@ -119,7 +118,7 @@ def run(
 def stream(
     spark: SparkSession,
     lake: Lake,
-    stores: Sequence[str | Path],
+    stores: Sequence[str | Path | Book],
     *,
     forever: bool = False,
     every: str = "10 seconds",
@@ -167,7 +166,7 @@ def stream(
 def _run_again(
     spark: SparkSession,
     lake: Lake,
-    stores: Sequence[str | Path],
+    stores: Sequence[str | Path | Book],
     *,
     every: str,
     ended: bool,
@@ -203,7 +202,7 @@ def _streamed(
         .option("columns", "seq")
         .option("startingSeq", str(0 if state is None else state.seq))
         .option("maxRowsPerBatch", str(rows_per_batch))
-        .options(**options_of(book))
+        .options(**book.options)
         .load()
     )
     return rows.select(f.lit(number).alias("book"), "seq")

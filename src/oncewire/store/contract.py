@@ -42,6 +42,7 @@ from oncewire.store.records import (
     Damage,
     Fellow,
     Incident,
+    JournalSpan,
     Refusal,
     Removed,
     Space,
@@ -332,6 +333,9 @@ class Reader(Protocol):
         """For rows with a greater seq, as `journal_since` gives them, the head of the chain before
         each, by its seq; behind the newest row of all the head there, by the seq that would be
         next. A row that was not chained has none."""
+
+    def journal_span(self, after: int, through: int) -> JournalSpan:
+        """Where the journal lies, and how many rows it has in `(after, through]`."""
 
     def journal_of(self, message_id: str) -> list[Row]:
         """Rows that name the message, in order."""

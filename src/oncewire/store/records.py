@@ -23,6 +23,17 @@ class StoreMark(Struct, frozen=True, gc=False):
     head: str
 
 
+class JournalSpan(NamedTuple):
+    """Where a journal lies, and how many rows a range of it has."""
+
+    first: int
+    last: int
+    """The first and the last row that are there; 0 where there is none."""
+    chained_from: int
+    """The first row there that was chained to the one before; 0 where there is none."""
+    rows: int
+
+
 class SpoolSlice(Struct, frozen=True, gc=False, array_like=True):
     """Part of a file in the spool; a large payload is never copied into a row."""
 

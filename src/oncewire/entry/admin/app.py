@@ -72,6 +72,8 @@ from oncewire.errors import (
     TransportProblem,
 )
 from oncewire.handler.world import RealWorld
+from oncewire.journal.identity import START
+from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.envelope import Payload
 from oncewire.message.file_name import disposition
 from oncewire.pipeline.lake.summary import read_summary
@@ -488,6 +490,33 @@ class AdminApp:
                 406, "no-arrow", "pyarrow is not installed here", "ask for NDJSON, or install it"
             ) from None
         return StreamingResponse(feed.as_arrow(rows), media_type=feed.ARROW)
+
+    @ROUTES.route(
+        "GET", "/journal/span", LOOK,
+        operation(
+            "journal_span",
+            "Whose journal it is, where it lies, and of the rows from `after` to `through` how "
+            "many there are and the head of the chain behind them.",
+            routes.JSON,
+            AFTER, query("through", "Rows up to this seq.", "int", minimum=0),
+        ),
+    )  # fmt: skip
+    async def _span(self, request: Request, _caller: Token) -> Response:
+        """Where the journal lies, for those who read it by ranges."""
+        given = parameters(request, {"after", "through"})
+        after, through = whole(given, "after", 0), whole(given, "through", 0)
+        span = await self._read(lambda reader: reader.journal_span(after, through))
+        heads = await self._read(lambda reader: reader.journal_heads(through, 1))
+        head = heads.get(through + 1)
+        return answered(
+            {
+                "node": self._settings.party.name,
+                "journal_version": JOURNAL_VERSION,
+                **span._asdict(),
+                # As a lake has it: empty where the chain begins, none where it is not known.
+                "head": None if head is None else "" if head == START else head.hex(),
+            }
+        )
 
     @ROUTES.route(
         "GET", "/events", LOOK,

@@ -32,11 +32,54 @@ if TYPE_CHECKING:
 
     from oncewire.pipeline.lake.lake import Lake
     from oncewire.pipeline.lake.proof import Difference
+    from oncewire.pipeline.lake.version import Book
     from oncewire.pipeline.sources.ingest import Progress
 
 LakePath = Annotated[Path, typer.Option("--lake", help="Folder of the tables.")]
-BOOK = "A party's folder, its store, an export, or another lake; may be repeated."
+BOOK = "A party's folder, store or admin port (https://HOST:PORT), export or lake; may be repeated."
 Stores = Annotated[list[Path] | None, typer.Option("--store", help=BOOK)]
+TokenFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--token-file",
+        help="A file with an admin port's token (role `read`); one each, in order, or one for all.",
+    ),
+]
+Ca = Annotated[
+    Path | None,
+    typer.Option(help="The certificate that vouches for the addresses, if the machines lack it."),
+]
+
+
+def books_at(
+    places: Sequence[Path] | None, token_files: Sequence[Path] | None, ca: Path | None
+) -> list[Path | str | Book]:
+    """Where books are, or the books themselves where they are at the admin ports of parties."""
+    check_installed()
+    from oncewire.pipeline.sources.admin_port import AdminPortBook, is_admin_port
+
+    # A path of Python's makes one slash of two.
+    texts = [re.sub(r"^(https?):/+", r"\1://", str(place)) for place in places or ()]
+    ports = sum(map(is_admin_port, texts))
+    files = list(token_files or ())
+    if (files and not ports) or len(files) not in (1, ports):
+        raise InvalidValue(
+            f"--store names {number_of(ports, 'admin port')}, and --token-file "
+            f"{number_of(len(files), 'token')}",
+            remedy="give a file with a token for each https://HOST:PORT, or one for all",
+        )
+    tokens = iter(files * ports if len(files) == 1 else files)
+    return [
+        AdminPortBook(text, _token_in(next(tokens)), None if ca is None else str(ca))
+        if is_admin_port(text)
+        else book_at(Path(text))
+        for text in texts
+    ]
+
+
+def _token_in(file: Path) -> str:
+    """The token that a file holds, without the end of its line."""
+    return read_bytes(file, "token").decode("ascii", "replace").strip()
 
 
 def book_at(path: Path) -> Path | str:
@@ -90,6 +133,8 @@ def need_lake(path: Path) -> Lake:
 def prove(
     lake: LakePath,
     store: Stores = None,
+    token_file: TokenFiles = None,
+    ca: Ca = None,
     certificate: Annotated[
         Path | None, typer.Option(help="Whoever holds it must have signed the version.")
     ] = None,
@@ -113,8 +158,8 @@ def prove(
         shown = load_certificate(read_bytes(certificate, "certificate"))
         signed = is_signed_by(place, version, shown)
     found = [check_lake(place, version)]
-    for each_place in store or []:
-        found += [check_book(place, version, book) for book in open_books(book_at(each_place))]
+    for each_place in books_at(store, token_file, ca):
+        found += [check_book(place, version, book) for book in open_books(each_place)]
     differences = [difference for proven in found for difference in proven.differences]
     count = sum(proven.rows for proven in found)
     return Report(

@@ -17,13 +17,16 @@ import typer
 from oncewire.entry.cli import output
 from oncewire.entry.cli.lake import (
     BOOK,
+    Ca,
     Conf,
     LakePath,
     Master,
     Spark,
     Stores,
+    TokenFiles,
     archive_at,
     book_at,
+    books_at,
     by_spark,
     compact,
     lake_at,
@@ -163,6 +166,8 @@ def run(
     on: Spark,
     lake: LakePath,
     store: Stores = None,
+    token_file: TokenFiles = None,
+    ca: Ca = None,
     archive: Annotated[
         list[Path] | None, typer.Option(help="Raw messages to read as well; may be repeated.")
     ] = None,
@@ -179,7 +184,7 @@ def run(
     """
 
     place = lake_at(lake)
-    books = [book_at(path) for path in store or []]
+    books = books_at(store, token_file, ca)
     archives = [archive_at(path) for path in archive or []]
     if not books and not archives:
         need_lake(lake)
@@ -203,6 +208,8 @@ def stream(
     on: Spark,
     lake: LakePath,
     store: Annotated[list[Path], typer.Option("--store", help=BOOK)],
+    token_file: TokenFiles = None,
+    ca: Ca = None,
     forever: Annotated[bool, typer.Option(help="Wait for more instead of ending.")] = False,
     every: Annotated[str, typer.Option(help="How often to look, with --forever.")] = "10 seconds",
     rows_per_batch: Annotated[int, typer.Option(min=1, help="Rows of one batch.")] = 200_000,
@@ -217,7 +224,7 @@ def stream(
     twice. Without --forever it ends with what was there when it began.
     """
 
-    place, books = lake_at(lake), [book_at(path) for path in store]
+    place, books = lake_at(lake), books_at(store, token_file, ca)
     with on() as (spark, tell):
         from oncewire.pipeline import jobs
 

@@ -192,6 +192,11 @@ class Book(Protocol):
     unreadable: dict[int, str]
     """Of the rows that were read so far those with a text that is not UTF-8, and its column."""
 
+    @property
+    def options(self) -> dict[str, str]:
+        """The options by which the source `oncewire` reads it; secrets only in those that Spark
+        does not show."""
+
     def read_at(self, now: int) -> int:
         """Until when what the node did is in the book, as far as its reader knows at that
         instant; 0: only its own rows say so."""

@@ -57,7 +57,6 @@ from oncewire.pipeline.sources.journal_source import (
     check_distinct,
     is_database,
     open_books,
-    options_of,
 )
 from oncewire.pipeline.sources.oncewire import is_local, store_out_of_reach
 from oncewire.pipeline.tasks import run_each
@@ -200,24 +199,28 @@ class Surveyed:
     """The last position that it has."""
 
 
-def survey(spark: SparkSession, version: Version, places: Sequence[str | Path]) -> list[Surveyed]:
+def survey(
+    spark: SparkSession, version: Version, places: Sequence[str | Path | Book]
+) -> list[Surveyed]:
     """Every book at some places, by one task for each place."""
     check_reach(spark, places)
-    calls = [partial(survey_place, version, str(place)) for place in places]
+    calls = [partial(survey_place, version, place) for place in places]
     found = [book for some in run_each(spark, calls) for book in some]
     check_distinct([each.book for each in found])
     return found
 
 
-def check_reach(spark: SparkSession, places: Sequence[str | Path]) -> None:
+def check_reach(spark: SparkSession, places: Sequence[str | Path | Book]) -> None:
     """Refuse a SQLite store where tasks run on other machines, before anything is read."""
     master = spark.conf.get("spark.master", "") or ""
     for place in places:
-        if not is_database(place) and Path(place).is_file() and not is_local(master):
+        if not isinstance(place, str | Path) or is_database(place):
+            continue
+        if Path(place).is_file() and not is_local(master):
             raise store_out_of_reach(place, master)
 
 
-def survey_place(version: Version, place: str) -> list[Surveyed]:
+def survey_place(version: Version, place: str | Path | Book) -> list[Surveyed]:
     """The books at one place."""
     return [
         Surveyed(book, tuple(new_ranges(version, book)), book.bounds()[1])
@@ -637,6 +640,6 @@ def read_book(spark: SparkSession, book: Book, start: int, end: int) -> DataFram
         .option("node", book.node)
         .option("startingSeq", str(start))
         .option("endingSeq", str(end))
-        .options(**options_of(book))
+        .options(**book.options)
         .load()
     )

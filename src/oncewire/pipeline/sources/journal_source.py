@@ -54,10 +54,13 @@ def is_database(place: str | Path) -> bool:
     return bool(mark) and scheme in DATABASES
 
 
-def open_books(path: str | Path, node: str | None = None) -> list[Book]:
-    """Every book at a place; with `node`, only that node's."""
+def open_books(path: str | Path | Book, node: str | None = None) -> list[Book]:
+    """Every book at a place; with `node`, only that node's. A book that is open stands for
+    itself."""
 
     books: list[Book]
+    if not isinstance(path, str | Path):
+        return _chosen([path], path.path, node)
     if is_database(path):
         book = PostgresBook(str(path))
         return _chosen([book], book.path, node)
@@ -91,7 +94,7 @@ def _chosen(books: Sequence[Book], place: str, node: str | None) -> list[Book]:
     return chosen
 
 
-def open_book(path: str | Path, node: str | None = None) -> Book:
+def open_book(path: str | Path | Book, node: str | None = None) -> Book:
     """The one book at a place."""
     books = open_books(path, node)
     if len(books) > 1:
@@ -112,6 +115,13 @@ def check_distinct(books: Sequence[Book]) -> None:
                 remedy="give each handler a node name of its own, and each its own lake until then",
             )
         seen[book.node] = book.path
+
+
+def ranges_from(first: int, start: int, end: int, rows: int) -> list[tuple[int, int]]:
+    """Ranges that together are `(start, end]`, from the first row that is there: what was trimmed
+    leaves a hole of any size, and no ranges are made of it."""
+    begin = max(start, first - 1)
+    return [(low, min(low + rows, end)) for low in range(begin, end, rows)]
 
 
 # Filters that Spark hands to a source, as SQL and as Arrow expressions.
@@ -268,6 +278,10 @@ class SqlBook(ABC):
                 remedy="read it with the version of Oncewire that wrote it",
             )
 
+    @property
+    def options(self) -> dict[str, str]:
+        return {"path": self.path}
+
     def read_at(self, now: int) -> int:
         return now
 
@@ -293,9 +307,7 @@ class SqlBook(ABC):
         return int(rows[0][0]) if rows else 0
 
     def splits(self, start: int, end: int, rows: int) -> list[tuple[int, int]]:
-        # What was trimmed leaves a hole of any size, and no ranges are made of it.
-        begin = max(start, self.bounds()[0] - 1)
-        return [(first, min(first + rows, end)) for first in range(begin, end, rows)]
+        return ranges_from(self.bounds()[0], start, end, rows)
 
     def count(self, start: int, end: int) -> int:
         statement = "SELECT count(*) FROM journal WHERE seq > ? AND seq <= ?"
@@ -422,6 +434,10 @@ class PostgresBook(SqlBook):
         self.url = url
         super().__init__(place(url))
 
+    @property
+    def options(self) -> dict[str, str]:
+        return {"url": self.url}
+
     def _columns(self, table: str) -> set[str]:
         statement = (
             "SELECT column_name FROM information_schema.columns "
@@ -451,12 +467,6 @@ class PostgresBook(SqlBook):
             f"{self.path} holds no store of Oncewire: {why}",
             remedy="give the address of a handler's store, with its schema",
         )
-
-
-def options_of(book: Book) -> dict[str, str]:
-    """The options by which the source `oncewire` reads a book. The address of a database is an
-    option that Spark does not show."""
-    return {"url": book.url} if isinstance(book, PostgresBook) else {"path": book.path}
 
 
 class NotText(str):
@@ -535,6 +545,10 @@ class ExportBook:
             )
         check_version(said.get("journal_version"))
         return cls(str(folder), str(said.get("node")), [folder])
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"path": self.path}
 
     def read_at(self, now: int) -> int:
         return now if self._read_at is None else self._read_at

@@ -5,6 +5,7 @@
     spark.readStream.format("oncewire").option("maxRowsPerBatch", "50000").load(...)
     spark.read.format("oncewire").option("table", "ledger").load("lake")   any table of a lake
     spark.read.format("oncewire").option("url", "postgresql://...").load() a store on PostgreSQL
+    spark.read.format("oncewire").options(url="https://...", token=...).load() at an admin port
 
 `OPTIONS` lists the options. The offset of a stream is the journal's own `seq`. Driver methods plan
 ranges; `read` runs on executors and is told all it needs.
@@ -52,6 +53,7 @@ from oncewire.pipeline.lake.lake import Lake, input_at
 from oncewire.pipeline.lake.tables import EVERY
 from oncewire.pipeline.lake.version import BATCH_ROWS, CURRENT_FILE, Book
 from oncewire.pipeline.sources import journal_source
+from oncewire.pipeline.sources.admin_port import AdminPortBook, is_admin_port
 from oncewire.pipeline.sources.journal_source import SqlBook, is_database, open_book
 
 if TYPE_CHECKING:
@@ -67,7 +69,12 @@ OPTIONS = {
         "",
         "The store, party's folder, export or lake; `load(...)` gives it. `store` means the same.",
     ),
-    "url": ("", "The address of a store's database; Spark shows no option of that name."),
+    "url": (
+        "",
+        "The address of a store's database, or of a party's admin port; Spark does not show it.",
+    ),
+    "token": ("", "With an admin port: a token of the role `read`; Spark does not show it."),
+    "ca": ("", "With an admin port: the certificate that vouches for it, if the machines lack it."),
     "table": (
         "journal",
         "Of a store: `journal`, or `messages`, which it holds now. Of a lake: any table.",
@@ -140,11 +147,16 @@ class Request:
     former: tuple[Former, ...] = ()
     """Of a lake: its columns by the names of the first version, where they are asked for."""
     url: str = field(default="", repr=False)
-    """The address of a store's database; then there is no path."""
+    """The address of a store's database or of an admin port; then there is no path."""
+    token: str = field(default="", repr=False)
+    ca: str | None = None
+    """For an admin port."""
 
     @property
-    def place(self) -> str:
+    def place(self) -> str | Book:
         """Where the book is."""
+        if is_admin_port(self.url):
+            return AdminPortBook(self.url, self.token, self.ca)
         return self.url or self.path
 
     @property
@@ -232,9 +244,10 @@ class OncewireSource(DataSource):
             )
         if path and url:
             raise InvalidValue("both a path and a url are named", remedy="name one store")
-        if url and not is_database(url):
+        if url and not is_database(url) and not is_admin_port(url):
             raise InvalidValue(
-                "the url is not the address of a database", remedy="write it as postgresql://..."
+                "the url is not the address of a database or an admin port",
+                remedy="write it as postgresql://... or https://HOST:PORT",
             )
         path, url = (str(input_at(path)) if path else ""), url or ""
         table, known = options.get("table", OPTIONS["table"][0]), TABLES
@@ -252,6 +265,8 @@ class OncewireSource(DataSource):
         return Request(
             path=path,
             url=url,
+            token=options.get("token", ""),
+            ca=options.get("ca"),
             node=options.get("node") or None,
             table=table,
             columns=_columns(chosen, whole),
@@ -346,7 +361,7 @@ class OncewireReader(DataSourceReader):
         if request.table == "messages":
             if not isinstance(book, SqlBook):
                 raise NotAllowed(
-                    f"{book.path} is an export, which holds the journal only",
+                    f"{book.path} has the journal only",
                     remedy="read table messages from the store itself",
                 )
             found: list[InputPartition] = []

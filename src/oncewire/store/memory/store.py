@@ -33,6 +33,7 @@ from oncewire.store.contract import Reader, Transaction
 from oncewire.store.memory.backend import MemoryBackend, Tables
 from oncewire.store.records import (
     Incident,
+    JournalSpan,
     Refusal,
     Removed,
     Space,
@@ -87,6 +88,11 @@ class MemoryReader:
     def journal_heads(self, seq: int, limit: int) -> dict[int, bytes]:
         del seq, limit
         return {}  # What dies with its process needs no proof.
+
+    def journal_span(self, after: int, through: int) -> JournalSpan:
+        seqs = [seq for (seq,) in self._tables.journal.by_seq.keys]
+        rows = sum(after < seq <= through for seq in seqs)
+        return JournalSpan(min(seqs, default=0), max(seqs, default=0), 0, rows)
 
     def journal_of(self, message_id: str) -> list[Row]:
         row = self._tables.journal.row

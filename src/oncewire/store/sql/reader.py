@@ -22,6 +22,7 @@ from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.records import (
     Incident,
+    JournalSpan,
     Refusal,
     Removed,
     StoredIncoming,
@@ -68,6 +69,12 @@ READERS = 8
 
 _ROW = ", ".join(COLUMNS)
 _NEWEST_HEAD = "SELECT journal + 1, head FROM counter"
+_SPAN = (
+    "SELECT coalesce((SELECT seq FROM journal ORDER BY seq LIMIT 1), 0), "
+    "coalesce((SELECT seq FROM journal ORDER BY seq DESC LIMIT 1), 0), "
+    "coalesce((SELECT seq FROM journal_row WHERE since IS NOT NULL ORDER BY seq LIMIT 1), 0), "
+    "(SELECT count(*) FROM journal WHERE seq > ? AND seq <= ?)"
+)
 _SEQS = "SELECT seq FROM journal_row WHERE message = (SELECT id FROM message WHERE message_id = ?)"
 _MARKS = (
     "SELECT kind, count(*), min(at), max(at) FROM (SELECT kind, at FROM journal_row WHERE message "
@@ -143,6 +150,9 @@ class SqlReader:
         statement = "SELECT seq, since FROM journal_row WHERE seq > ? ORDER BY seq LIMIT ?"
         heads = [*self._run(statement, (seq, limit)), *self._run(_NEWEST_HEAD, ())]
         return {number: bytes(head) for number, head in heads if head is not None}
+
+    def journal_span(self, after: int, through: int) -> JournalSpan:
+        return JournalSpan(*self._run(_SPAN, (after, through))[0])
 
     def journal_of(self, message_id: str) -> list[Row]:
         statement = f"SELECT {_ROW} FROM journal WHERE message_id = ? ORDER BY seq"  # noqa: S608
