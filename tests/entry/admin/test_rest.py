@@ -249,7 +249,7 @@ def test_without_its_libraries_the_handler_runs_and_says_so(
     pair: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = load(pair / "acme", environ={}, flags={"admin.port": free_port()}).settings
-    monkeypatch.setattr(server, "is_installed", lambda: False)
+    monkeypatch.setattr(server, "is_installed", lambda _extra: False)
     monkeypatch.setattr(logging.getLogger("oncewire"), "propagate", True)
 
     async def work() -> None:

@@ -46,6 +46,16 @@ def test_a_part_is_unique_among_those_that_were_refused_too(reader: Reader) -> N
         find_id(reader, "m-1")
 
 
+def test_an_empty_id_means_no_message_even_where_there_is_only_one() -> None:
+    store = MemoryStore("acme")
+    prepare(store)
+    with store.transition() as transaction:
+        add(transaction, sent("m-17@acme"))
+    store.commit()
+    with store.reader() as reader, pytest.raises(InvalidValue, match="the MessageId is empty"):
+        find_id(reader, "")
+
+
 def test_who_finds_nothing_hears_that_an_old_message_needs_its_whole_id(reader: Reader) -> None:
     with pytest.raises(UnknownMessage, match="there is no message 20") as caught:
         find_id(reader, "20")

@@ -43,6 +43,17 @@ def test_a_sound_store(settings: Settings) -> None:
     assert not list(settings.path(settings.store.path).parent.glob(".fsync*"))
 
 
+def test_an_admin_port_without_its_libraries_is_told_of(
+    pair: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load(pair / "acme", environ={}, flags={"admin.port": 8099}).settings
+    assert not by_name(checkup.check_address(settings))
+    monkeypatch.setattr(checkup, "is_installed", lambda extra: extra != "admin")
+    found = by_name(checkup.check_address(settings))["address"]
+    assert "admin.port is 8099" in found.finding
+    assert found.fix == "pip install 'oncewire[admin]'"
+
+
 def test_what_is_still_in_its_log_counts_as_the_database(settings: Settings) -> None:
     path = settings.path(settings.store.path)
     store = SqliteStore.open(path, node="acme")

@@ -23,17 +23,14 @@ import threading
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
-from importlib.util import find_spec
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from oncewire.entry.party.settings import AdminSettings, Settings, is_installed, load
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
-
-if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
 
 logger = logging.getLogger("oncewire.admin")
 
@@ -101,11 +98,6 @@ def _check_pair(certificate: Path, key: Path) -> None:
         ) from None
 
 
-def is_installed() -> bool:
-    """Whether the extra `admin` is."""
-    return all(find_spec(name) is not None for name in ("jinja2", "starlette", "uvicorn"))
-
-
 @contextlib.asynccontextmanager
 async def admin_port(
     settings: Settings, flags: Mapping[str, Any]
@@ -116,7 +108,7 @@ async def admin_port(
         yield str
         return
     check_settings(settings)
-    if not is_installed():
+    if not is_installed("admin"):
         said = {"remedy": "pip install 'oncewire[admin]'"}
         logger.warning("the admin port is set, and its libraries are not installed", extra=said)
         yield str
@@ -263,7 +255,6 @@ async def _serve() -> None:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     from oncewire.entry.admin.app import AdminApp
-    from oncewire.entry.party.settings import AdminSettings, load
 
     class Guarded(H11Protocol):
         """HTTP that does not wait for callers who neither ask nor read."""

@@ -100,7 +100,8 @@ def find_channel(reader: Reader, wanted: str) -> str:
 
 def find_id(reader: Reader, wanted: str) -> str:
     """The MessageId that is meant: itself, or the only recent one that contains the text."""
-    check_text(wanted, "message_id")
+    if not check_text(wanted, "message_id"):
+        raise InvalidValue("the MessageId is empty", remedy="give an id, or a part of one")
     if reader.journal_of(wanted):
         return wanted
     received = reader.incoming_list(limit=LOOKED_AT)

@@ -21,7 +21,7 @@ from oncewire.entry.files import number_of, read_bytes, size_of
 from oncewire.entry.messages.stored import outworn
 from oncewire.entry.party.agreements import Kept, load_readable, other_certificate
 from oncewire.entry.party.keys import describe_keys, is_private
-from oncewire.entry.party.settings import Settings
+from oncewire.entry.party.settings import Settings, is_installed
 from oncewire.entry.running.assemble import (
     MANIFEST,
     RECORD,
@@ -374,7 +374,10 @@ def _days(what: str, not_after: Instant, now: Instant, fix: str) -> Finding:
 
 
 def check_address(settings: Settings) -> Iterator[Finding]:
-    """Whether the address that our card names is one that partners can reach."""
+    """Whether partners can reach the address that our card names, and programs the admin port."""
+    if settings.admin.port and not is_installed("admin"):
+        unserved = f"admin.port is {settings.admin.port}, and the libraries of the port are missing"
+        yield Finding("address", Grade.WARNING, unserved, "pip install 'oncewire[admin]'")
     if settings.is_told_wrongly:
         wrong = f"partners are told {settings.endpoint_url}, which only this machine reaches"
         yield Finding("address", Grade.WARNING, wrong, "set http.public_url, and give out the card")

@@ -100,12 +100,13 @@ _LIBRARIES = {
     "sftp": ("asyncssh",),
     "ftp": ("aioftp",),
     "broker": ("nats",),
+    "admin": ("jinja2", "starlette", "uvicorn"),
 }
 
 
-def is_installed(transport: str) -> bool:
-    """Whether the extra of that name is installed, which brings the transport's libraries."""
-    return all(find_spec(library) is not None for library in _LIBRARIES[transport])
+def is_installed(extra: str) -> bool:
+    """Whether the libraries of that extra, a transport's or the admin port's, are installed."""
+    return all(find_spec(library) is not None for library in _LIBRARIES[extra])
 
 
 _FIRST = {

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oncewire.entry.admin.server import is_installed
 from oncewire.entry.cli.config import link_to
 from oncewire.entry.control.client import Remote
 from oncewire.entry.control.language import socket_path
@@ -33,7 +32,7 @@ from oncewire.entry.files import PRIVATE, make_folder, read_text, write_new
 from oncewire.entry.party.folder import card_of, make_party, read_card
 from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.partners import PartnerOptions, add_partner, with_values
-from oncewire.entry.party.settings import PREFIX, Settings, load
+from oncewire.entry.party.settings import PREFIX, Settings, is_installed, load
 from oncewire.entry.running.assemble import reading
 from oncewire.errors import NotAllowed, NotHere, OncewireError, TransportProblem
 from oncewire.handler.actions import Submission
@@ -290,7 +289,7 @@ class Demo:
             said |= self._way.settings(name)
             if name == SELLER:
                 said["application.way"] = '"directory"'
-            if name == BUYER and is_installed():
+            if name == BUYER and is_installed("admin"):
                 others = ", ".join(
                     quoted(f"../{name}") for name in self.plan.names if name != BUYER
                 )
