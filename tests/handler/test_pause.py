@@ -204,6 +204,29 @@ def test_what_a_suspended_channel_keeps_back_goes_with_it_once_the_pause_was_end
     assert sorted(pair.attempts) == ["order-1", "order-2"]
 
 
+@pytest.mark.requirement("RTY-8", "RTY-13")
+@pytest.mark.parametrize("waited", [2 * MINUTE, 10 * SECOND])
+def test_the_end_of_two_pauses_puts_every_timer_of_a_suspended_channel_back(waited: int) -> None:
+    """Also the one that ends with the first of them, and none to before a wait that the last
+    attempt began."""
+    pair = Busy.pair("window", TERMS)
+    pair.reachable = True
+    pair.send(1)
+    pair.reachable = False
+    pair.send_all((2, 3))
+    begun = pair.alpha.context.now()
+    pair.say_busy(2, 3_600)
+    pair.pass_time(waited)
+    pair.say_busy(2, 7_200)
+    key = pair.stored(3).outgoing.channel
+    assert key is not None
+    pair.alpha.pause(key, "wait")
+    pair.alpha.resume(channel="to urn:test:beta")
+    pair.settle("alpha")
+    due = max(pair.alpha.context.now(), begun + MINUTE)
+    assert [pair.stored(number).outgoing.next_attempt_at for number in (2, 3)] == [due, due]
+
+
 def test_a_channel_that_is_resumed_ends_the_pause_of_its_receiver() -> None:
     pair = Busy.pair("window", TERMS)
     pair.reachable = True

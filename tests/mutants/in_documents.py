@@ -26,6 +26,14 @@ IN_DOCUMENTS: tuple[Mutant, ...] = (
         tests=(f"{_BOUNDS}::test_no_signature_covers_what_a_draft_says_beside_a_payload",),
     ),
     Mutant(
+        "what has no timestamp of its hop passes the parts before it",
+        "oncewire.handler.sending.transmit:_may_be_passed",
+        "stamps_at_entry(terms) and terms.reset is not ResetRule.SILENT",
+        "stamps_at_entry(terms)",
+        requirement="SEQ-5",
+        tests=(f"{_LIFE}::test_what_has_no_timestamp_of_its_hop_waits_for_the_parts_before_it",),
+    ),
+    Mutant(
         "a part is sent again when its document has ended",
         "oncewire.handler.runtime.operate:check_resumable",
         "if is_whole(stored):\n    _refuse_ended(stored)\n_refuse_part_of_ended(known, stored)",

@@ -67,6 +67,16 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
         tests=(f"{_OPERATE}::test_what_waited_for_a_paused_channel_is_sent_when_it_is_resumed",),
     ),
     Mutant(
+        "a pause that is lifted stays for what an earlier end of it put off",
+        "oncewire.handler.runtime.operate:_lift_pause",
+        "now < timer <= receiver.paused_until",
+        "timer == receiver.paused_until",
+        requirement="RTY-8",
+        tests=(
+            f"{_PAUSE}::test_the_end_of_two_pauses_puts_every_timer_of_a_suspended_channel_back",
+        ),
+    ),
+    Mutant(
         "a pause that is lifted resends what goes to others",
         "oncewire.handler.runtime.operate:_lift_pause",
         "behind = [kept for kept in map(tx.outgoing, due) if kept is not None and kept.peer == peer]",

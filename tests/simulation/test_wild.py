@@ -164,6 +164,9 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         10207677,
         10502751,
         10625485,
+        20017680,
+        20022090,
+        20025803,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

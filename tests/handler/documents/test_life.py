@@ -309,6 +309,29 @@ def test_what_follows_on_another_channel_need_not_wait_for_it() -> None:
     clean(pair)
 
 
+@pytest.mark.requirement("SEQ-5", "SEQ-8")
+@pytest.mark.parametrize("before", range(1, 7))
+def test_what_has_no_timestamp_of_its_hop_waits_for_the_parts_before_it(before: int) -> None:
+    """In v0-078 a message has its own timestamp only: a part is older than a message that was
+    submitted after its document, and would look like a straggler as the first after a wrap."""
+    few = "[sequence]\nordered = false\nrange = [1, 6]\n"
+    pair = Network.pair("rm-0.78", SPLIT + few)
+    pair.carrying = False
+    submit(pair, DATA[:7_000])
+    went: list[str] = []
+    while pair.kept:
+        name, action = pair.kept.pop(0)
+        if isinstance(action, Post):
+            went.append(action.message_id)
+            if len(went) == before:
+                pair.send(1)
+        pair.carry(name, action)
+    stamps = [kept.facts.timestamp for kept in map(pair.stored, went)]
+    assert stamps == sorted(stamps)
+    assert {given.message_id for given in taken(pair)} == {"doc@alpha", "order-1@alpha"}
+    clean(pair)
+
+
 @pytest.mark.parametrize(
     ("certain", "outcome"), [(True, OutgoingState.NOT_DELIVERED), (False, OutgoingState.UNKNOWN)]
 )

@@ -341,11 +341,23 @@ def _lift_pause(context: HandlerContext, tx: Transaction, peer: str, but: set[st
             tx.save_sending_channel(replace(channel, paused_until=0))
     _resume_all(context, tx, behind)
     # What stands on a suspended channel, too, is due as soon as that goes on.
+    now = context.now()
     for stored in map(tx.outgoing, tx.expired(NEVER, BEHIND_MAX)):
         if stored is None or stored.peer != peer or stored.damage:
             continue
-        if stored.outgoing.next_attempt_at == receiver.paused_until:
-            tx.save_outgoing(replace(stored.outgoing, next_attempt_at=context.now()))
+        timer = stored.outgoing.next_attempt_at
+        # Each was put off to the end of the pause as it then was, which has grown since.
+        if timer is not None and now < timer <= receiver.paused_until:
+            terms = context.terms_of(tx, stored.outgoing.terms_id)
+            own = _without_pause(stored.outgoing, terms, now)
+            tx.save_outgoing(replace(stored.outgoing, next_attempt_at=min(timer, own)))
+
+
+def _without_pause(outgoing: Outgoing, terms: Terms, now: Instant) -> Instant:
+    """When a message would be due if its receiver had asked for no pause."""
+    if outgoing.last_sent_at is None:
+        return now
+    return max(now, outgoing.last_sent_at + max(terms.timeout, terms.retry_interval))
 
 
 def pause_channel(context: HandlerContext, tx: Transaction, key: str, reason: str) -> None:

@@ -44,7 +44,7 @@ from oncewire.protocol.sender import (
 )
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
-from oncewire.protocol.terms import Terms
+from oncewire.protocol.terms import ResetRule, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredOutgoing
 
@@ -148,8 +148,11 @@ def _may_be_passed(context: HandlerContext, tx: Transaction, stored: StoredOutgo
         terms = context.terms_of(tx, stored.outgoing.terms_id)
     except StoreDamaged:
         return False
-    if is_whole(stored) and terms.numbered and not stamps_at_entry(terms):
-        return False
+    if is_whole(stored) and terms.numbered:
+        # Its parts have the timestamps that follow its own, and what goes by those passes no part.
+        # Where restarts are silent that may be v0-078, which has no timestamp of the hop.
+        told_apart = stamps_at_entry(terms) and terms.reset is not ResetRule.SILENT
+        return told_apart and not terms.ordered
     return not terms.ordered
 
 
