@@ -77,6 +77,14 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "two words to resume send a message twice",
+        "oncewire.handler.runtime.operate:_start_again",
+        "in_flight and step.outgoing.state is OutgoingState.OUTSTANDING",
+        "False",
+        requirement="RTY-1",
+        tests=(f"{_OPERATE}::test_what_is_under_way_is_not_sent_once_more_for_it",),
+    ),
+    Mutant(
         "a pause that is lifted resends what goes to others",
         "oncewire.handler.runtime.operate:_lift_pause",
         "behind = [kept for kept in map(tx.outgoing, due) if kept is not None and kept.peer == peer]",

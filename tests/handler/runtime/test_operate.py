@@ -9,6 +9,8 @@ from oncewire.handler.perform import open_incident
 from oncewire.handler.runtime import operate
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.operate import can_resume
+from oncewire.handler.sending.transmit import Transmission
+from oncewire.message.instant import SECOND
 from oncewire.protocol.notes import Raise
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import OutgoingState, Phase
@@ -134,6 +136,34 @@ def test_what_waited_for_a_paused_channel_is_sent_when_it_is_resumed() -> None:
     pair.settle("alpha")
     assert pair.take() == ["order-1@alpha"]
     assert pair.verify().clean, pair.verify().violations
+
+
+@pytest.mark.requirement("RTY-13", "RTY-1")
+@pytest.mark.parametrize("named", ["message", "channel", "partner"])
+def test_what_is_under_way_is_not_sent_once_more_for_it(named: str) -> None:
+    """Two people resume at once, or one while an attempt is being made: that has its own wait."""
+    pair = Network.pair("window", "")
+    pair.send(0)
+    pair.carrying = False
+    pair.send(1)
+    sent_at, timer = pair.alpha.context.now(), pair.stored(1).outgoing.next_attempt_at
+    assert timer is not None
+    pair.pass_time(SECOND)
+    for _ in range(2):
+        if named == "message":
+            pair.alpha.resume(message_id="order-1@alpha")
+        elif named == "channel":
+            pair.alpha.pause(CHANNEL, "stocktaking")
+            pair.alpha.resume(channel=CHANNEL)
+        else:
+            pair.alpha.resume(partner="alpha-beta")
+        pair.settle("alpha")
+    pair.alpha.transmission_over(Transmission("order-1@alpha", 1, sent=True))
+    pair.pass_time(SECOND)
+    assert [post.message_id for post in pair.posts].count("order-1@alpha") == 1
+    assert pair.stored(1).outgoing.next_attempt_at == timer
+    pair.pass_time(timer - sent_at)
+    assert [post.message_id for post in pair.posts].count("order-1@alpha") == 2
 
 
 def test_a_word_about_the_partner_does_not_lift_what_a_person_paused() -> None:

@@ -220,9 +220,7 @@ def resume_message(context: HandlerContext, tx: Transaction, message_id: str) ->
         return
     _check_number(tx, stored.outgoing)
     _lift_pause(context, tx, stored.peer, {message_id})
-    terms = context.terms_of(tx, stored.outgoing.terms_id)
-    step = resume(stored.outgoing, channel, terms, context.now())
-    perform(context, tx, stored, channel, step, terms)
+    _start_again(context, tx, stored)
 
 
 def _check_number(tx: Transaction, outgoing: Outgoing) -> None:
@@ -313,10 +311,20 @@ def _resume_all(context: HandlerContext, tx: Transaction, found: Iterable[Stored
     for stored in found:
         if stored.damage:
             continue
-        terms = context.terms_of(tx, stored.outgoing.terms_id)
-        present = load_channel(tx, stored.outgoing)
-        step = resume(stored.outgoing, present, terms, context.now())
-        perform(context, tx, stored, present, step, terms)
+        _start_again(context, tx, stored)
+
+
+def _start_again(context: HandlerContext, tx: Transaction, stored: StoredOutgoing) -> None:
+    """A message has a fresh counter, and is due now; an attempt that is under way has its wait."""
+    before, now = stored.outgoing, context.now()
+    terms, channel = context.terms_of(tx, before.terms_id), load_channel(tx, before)
+    step = resume(before, channel, terms, now)
+    elsewhere, message_id = context.elsewhere("send"), before.message_id
+    in_flight = message_id in context.state.in_flight or ("", message_id) in elsewhere
+    if in_flight and step.outgoing.state is OutgoingState.OUTSTANDING:
+        timer = _without_pause(before, terms, now)
+        step = replace(step, outgoing=replace(step.outgoing, next_attempt_at=timer))
+    perform(context, tx, stored, channel, step, terms)
 
 
 def _lift_pause(context: HandlerContext, tx: Transaction, peer: str, but: set[str]) -> None:
@@ -349,15 +357,14 @@ def _lift_pause(context: HandlerContext, tx: Transaction, peer: str, but: set[st
         # Each was put off to the end of the pause as it then was, which has grown since.
         if timer is not None and now < timer <= receiver.paused_until:
             terms = context.terms_of(tx, stored.outgoing.terms_id)
-            own = _without_pause(stored.outgoing, terms, now)
-            tx.save_outgoing(replace(stored.outgoing, next_attempt_at=min(timer, own)))
+            timer = _without_pause(stored.outgoing, terms, now)
+            tx.save_outgoing(replace(stored.outgoing, next_attempt_at=timer))
 
 
 def _without_pause(outgoing: Outgoing, terms: Terms, now: Instant) -> Instant:
     """When a message would be due if its receiver had asked for no pause."""
-    if outgoing.last_sent_at is None:
-        return now
-    return max(now, outgoing.last_sent_at + max(terms.timeout, terms.retry_interval))
+    own = (outgoing.last_sent_at or 0) + max(terms.timeout, terms.retry_interval)
+    return min(outgoing.next_attempt_at or NEVER, max(now, own))
 
 
 def pause_channel(context: HandlerContext, tx: Transaction, key: str, reason: str) -> None:

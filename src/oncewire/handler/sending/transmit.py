@@ -148,12 +148,10 @@ def _may_be_passed(context: HandlerContext, tx: Transaction, stored: StoredOutgo
         terms = context.terms_of(tx, stored.outgoing.terms_id)
     except StoreDamaged:
         return False
-    if is_whole(stored) and terms.numbered:
-        # Its parts have the timestamps that follow its own, and what goes by those passes no part.
-        # Where restarts are silent that may be v0-078, which has no timestamp of the hop.
-        told_apart = stamps_at_entry(terms) and terms.reset is not ResetRule.SILENT
-        return told_apart and not terms.ordered
-    return not terms.ordered
+    # The parts of a document have the timestamps that follow its own, and what was submitted later
+    # passes none. Where restarts are silent that may be v0-078, which has no timestamp of the hop.
+    told_apart = stamps_at_entry(terms) and terms.reset is not ResetRule.SILENT
+    return not terms.ordered and (told_apart or not (is_whole(stored) and terms.numbered))
 
 
 def enter(
