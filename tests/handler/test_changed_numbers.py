@@ -18,9 +18,10 @@ from oncewire.message.envelope import Error, MessageKind
 from oncewire.message.instant import DAY, MINUTE, SECOND, Duration
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire.parcel import Parcel
-from tests.handler.network import Network, agreement_text
+from tests.handler.network import Network, agreement_text, options
 from tests.handler.receiving.test_accepted_under import agree, change
 from tests.handler.test_numbers_on_the_wire import Forge, accepted
+from tests.simulation.given import agreements_of
 
 WIDE = "[sequence]\nrange = [0, 99]\n[flow]\nwindow = 4\n"
 
@@ -272,6 +273,25 @@ def test_a_name_that_another_agreement_uses_is_of_no_stream_that_changed_its_sco
     with pair.beta.context.store.reader() as reader:
         _, after = reader.channels()
     assert [channel for channel in after if channel.key == before[0].key] == before
+
+
+def test_a_stream_that_begins_anew_does_so_also_for_what_a_hub_kept_back() -> None:
+    """The hub takes a message over while the stream is paused that the scope leads back to."""
+    chain = Network.chain(options("window", hops=2, agreement=scoped("pair")))
+    hub = chain.engines["hub1"]
+    for sent, scope in ((range(1, 4), "triple"), (range(4, 9), "pair")):
+        chain.send_all(sent)
+        world = options("window", hops=2, agreement=scoped(scope))
+        hub.context.agreements = Agreements(agreements_of("hub1", world))
+    key = "urn:sim:hub1>urn:sim:seller"
+    hub.pause(key, "wait")
+    chain.settle("hub1")
+    chain.send_all(range(9, 12))
+    hub.resume(channel=key)
+    chain.settle("hub1")
+    chain.pass_time(MINUTE)
+    assert chain.take("seller") == [f"order-{number}@buyer" for number in range(1, 12)]
+    assert chain.notices == []
 
 
 @pytest.mark.parametrize("where", ["submission", "commit"])

@@ -69,7 +69,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "a pause that is lifted stays for what an earlier end of it put off",
         "oncewire.handler.runtime.operate:_lift_pause",
-        "now < timer <= receiver.paused_until",
+        "context.now() < timer <= receiver.paused_until",
         "timer == receiver.paused_until",
         requirement="RTY-8",
         tests=(

@@ -35,6 +35,15 @@ IN_NUMBERS: tuple[Mutant, ...] = (
         tests=(f"{_CHANGED}::{_RESCOPED}",),
     ),
     Mutant(
+        "what a hub keeps back goes on with the old numbers of a stream whose scope changed",
+        "oncewire.handler.perform:stream_to_number",
+        "tx.save_sending_channel(channel)",
+        "None",
+        tests=(
+            f"{_CHANGED}::test_a_stream_that_begins_anew_does_so_also_for_what_a_hub_kept_back",
+        ),
+    ),
+    Mutant(
         "a stream of a new scope overtakes what waits on that of the old one",
         "oncewire.handler.perform:stream_to_join",
         "key if is_of_another(twin, context.agreements, Direction.SEND) else twin",

@@ -109,6 +109,8 @@ def stream_to_number(
     elif not channel.unsettled(terms):
         ended = channel if channel.phase is Phase.UNBEGUN else channel.end_epoch()
         channel = replace(ended, last_stamp=other.last_stamp)
+        # What must wait for a place gets its number from the stored one.
+        tx.save_sending_channel(channel)
     return channel
 
 

@@ -349,15 +349,14 @@ def _lift_pause(context: HandlerContext, tx: Transaction, peer: str, but: set[st
             tx.save_sending_channel(replace(channel, paused_until=0))
     _resume_all(context, tx, behind)
     # What stands on a suspended channel, too, is due as soon as that goes on.
-    now = context.now()
     for stored in map(tx.outgoing, tx.expired(NEVER, BEHIND_MAX)):
         if stored is None or stored.peer != peer or stored.damage:
             continue
-        timer = stored.outgoing.next_attempt_at
+        timer = stored.outgoing.next_attempt_at or 0
         # Each was put off to the end of the pause as it then was, which has grown since.
-        if timer is not None and now < timer <= receiver.paused_until:
+        if context.now() < timer <= receiver.paused_until:
             terms = context.terms_of(tx, stored.outgoing.terms_id)
-            timer = _without_pause(stored.outgoing, terms, now)
+            timer = _without_pause(stored.outgoing, terms, context.now())
             tx.save_outgoing(replace(stored.outgoing, next_attempt_at=timer))
 
 
