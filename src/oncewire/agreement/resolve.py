@@ -19,7 +19,7 @@ from oncewire.agreement.agreement import (
     address_of,
     place_under,
 )
-from oncewire.agreement.rules import Remembered, weigh
+from oncewire.agreement.rules import weigh
 from oncewire.errors import AgreementProblem, Inconsistent, InvalidValue, ValueNotRecognized
 from oncewire.message.envelope import TRIAL_SERVICE, Error, Message, MessageKind
 from oncewire.message.form import Form, Security
@@ -186,22 +186,11 @@ def binding_named(
     agreement no longer lists them, what holds for the whole direction."""
     if kind is not MessageKind.NORMAL:
         return agreement.signal_binding(Direction.SEND, kind)
-    named = (service, action)
-    known_as = _bindings.get(agreement, named)
-    if known_as is not None:
-        return known_as
-    return _bindings.keep(agreement, named, _find_named(agreement, service, action))
-
-
-def _find_named(agreement: Agreement, service: str | Service, action: str) -> ActionBinding:
     try:
         known = Service(service) if isinstance(service, str) else service
         return binding_to_send(agreement, known, action)
     except (InvalidValue, ValueNotRecognized):
         return agreement.sending
-
-
-_bindings: Remembered[Agreement, ActionBinding] = Remembered()
 
 
 def _listed(
@@ -212,11 +201,6 @@ def _listed(
     sender: Party | None,
     receiver: Party | None,
 ) -> ActionBinding:
-    roles = sender and sender.role, receiver and receiver.role
-    asked = (direction, service, action, *roles)
-    known = _bindings.get(agreement, asked)
-    if known is not None:
-        return known
     found = [binding for binding in agreement.actions if binding.direction is direction]
     if direction is Direction.SEND and service is not None:
         service = _agreed(found, service)
@@ -235,7 +219,7 @@ def _listed(
                 location=location,
                 remedy="use a service and action that the agreement lists" + _names(found),
             )
-        return _bindings.keep(agreement, asked, agreement.default(direction))
+        return agreement.default(direction)
     # The binding whose roles the parties state. A role that is not stated counts as any; one
     # that no binding has is weighed with the rest of the header (`rules`).
     bindings = of_action
@@ -243,7 +227,7 @@ def _listed(
         if side is not None and side.role is not None:
             fitting = [binding for binding in bindings if of(binding) in (None, side.role)]
             bindings = fitting or bindings
-    return _bindings.keep(agreement, asked, bindings[0])
+    return bindings[0]
 
 
 _NAMED_MAX = 8

@@ -6,9 +6,8 @@ difference is judged by one function, `Scales.weigh`, under the agreed policy a-
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,53 +32,6 @@ from oncewire.message.form import AckRequest, ReliableMessagingMethod, SyncReply
 from oncewire.protocol.receiver import check_receipt
 from oncewire.protocol.synchronous import SyncPlan, plan_reply
 from oncewire.protocol.terms import FlowMode, HeaderConflict, Terms
-
-# Remembered: what was worked out under an agreement, for the next message that is like the last.
-#
-# An agreement and its bindings never change, and the headers of one partner differ in ids and
-# moments alone. So what a header means under them is worked out once for all headers that ask the
-# same.
-
-
-O = TypeVar("O")  # noqa: E741
-V = TypeVar("V")
-
-OBJECTS_MAX = 4_096
-"""Most agreements, or bindings, of which something is remembered."""
-
-KEYS_MAX = 64
-"""Most values remembered of one object: headers of strangers must not fill the memory."""
-
-
-class Remembered(Generic[O, V]):
-    """Values by an object and a key. The object is known by being the same one: what it says would
-    take longer to compare than the value to work out."""
-
-    __slots__ = ("_known",)
-
-    def __init__(self) -> None:
-        # Each object stays with its values: an id is only good for what is alive.
-        self._known: dict[int, tuple[O, dict[Hashable, V]]] = {}
-
-    def get(self, of: O, key: Hashable) -> V | None:
-        """The remembered value; None: there is none."""
-        known = self._known.get(id(of))
-        return None if known is None else known[1].get(key)
-
-    def keep(self, of: O, key: Hashable, value: V) -> V:
-        """Remember a value, and return it."""
-        known = self._known.get(id(of))
-        if known is None:
-            if len(self._known) >= OBJECTS_MAX:
-                self._known.clear()
-            known = self._known[id(of)] = (of, {})
-        # Handlers in other threads remember here too, and may have cleared it meanwhile.
-        values = known[1]
-        if len(values) >= KEYS_MAX:
-            values.clear()
-        values[key] = value
-        return value
-
 
 T = TypeVar("T")
 
@@ -140,9 +92,6 @@ class Weighed(Struct, frozen=True):
     plan: SyncPlan | None = None
 
 
-_weighed: Remembered[ActionBinding, Weighed] = Remembered()
-
-
 def weigh(binding: ActionBinding, message: Message, *, at_hop: bool = False) -> Weighed:
     """The terms in force for one message, and the warnings its sender is owed.
 
@@ -151,33 +100,6 @@ def weigh(binding: ActionBinding, message: Message, *, at_hop: bool = False) -> 
     """
     if message.kind is not MessageKind.NORMAL:
         return Weighed(_signal(binding.terms, message))
-    if message.routing or at_hop:
-        # A RoutingHeader is each message's own.
-        return _weigh(binding, message, at_hop=at_hop)
-    # Everything of a message without a RoutingHeader that decides about its terms; what comes
-    # to be looked at below is to be named here.
-    header = message.header
-    asked = (
-        header.from_party.role,
-        header.to_party.role,
-        header.semantics,
-        header.duplicate_elimination,
-        header.delivery_receipt_requested,
-        header.sync_reply,
-        header.sync_reply_as_agreed,
-        header.ref_to_message_id is None,
-        message.order is None,
-        message.ack_requested,
-    )
-    known = _weighed.get(binding, asked)
-    if known is not None:
-        return known
-    found = _weigh(binding, message, at_hop=False)
-    # A warning names the message's own values.
-    return found if found.warnings else _weighed.keep(binding, asked, found)
-
-
-def _weigh(binding: ActionBinding, message: Message, *, at_hop: bool) -> Weighed:
     terms = binding.terms
     policy = HeaderConflict.HEADER if at_hop else terms.header_conflict
     scales = Scales(policy)

@@ -336,8 +336,6 @@ class ProcessState:
 class Caches:
     """What can be computed again. Own: every process fills its own."""
 
-    # Ids of terms: a digest of thirty values.
-    terms_ids: dict[Terms, str] = field(default_factory=dict)
     # Agreements as they are stored, by `id(agreement)`; the agreement is kept alive with it.
     written: dict[int, tuple[Agreement, str, str]] = field(default_factory=dict)
     # Agreements that stored messages were accepted under, by their id in the store.
@@ -633,9 +631,7 @@ class HandlerContext:
 
     def keep_terms(self, tx: Transaction, terms: Terms) -> str:
         """Keep terms and journal them once, so that rows can refer to them by id."""
-        terms_id = self.caches.terms_ids.get(terms)
-        if terms_id is None:
-            terms_id = self.caches.terms_ids[terms] = terms.terms_id
+        terms_id = terms.terms_id
         if tx.remember_terms(terms):
             at, mono = self.state.moment or self.state.timeline.read(self.world)
             row = Row(0, at, mono, self.boot, self.name, Kind.TERMS.value, terms_id=terms_id)

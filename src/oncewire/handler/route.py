@@ -23,7 +23,6 @@ from oncewire.agreement.agreement import (
     address_of,
 )
 from oncewire.agreement.resolve import binding_named, channel_of, endpoint_type
-from oncewire.agreement.rules import Remembered
 from oncewire.errors import InvalidValue
 from oncewire.message.envelope import Message, RoutingHeader, SequenceNumber
 from oncewire.message.form import AckRequest, Form, Security
@@ -114,21 +113,8 @@ def is_receiver(agreement: Agreement, stored: StoredOutgoing) -> bool:
     return agreement.via is None or relayed or stored.facts.cpa_id in names
 
 
-_routes: Remembered[Agreement, tuple[ActionBinding, Route]] = Remembered()
-
-
 def route_under(agreement: Agreement, binding: ActionBinding, terms: Terms | None = None) -> Route:
     """The hop to the partner, or to the hub in between, under one binding."""
-    if terms is not None and terms is not binding.terms:
-        return _route(agreement, binding, terms)
-    known = _routes.get(agreement, id(binding))
-    if known is None or known[0] is not binding:
-        route = _route(agreement, binding, binding.terms)
-        known = _routes.keep(agreement, id(binding), (binding, route))
-    return known[1]
-
-
-def _route(agreement: Agreement, binding: ActionBinding, terms: Terms) -> Route:
     via = agreement.via
     partner = agreement.partner
     receiver_id = partner.party.ids[0]
@@ -140,7 +126,7 @@ def _route(agreement: Agreement, binding: ActionBinding, terms: Terms) -> Route:
     return Route(
         agreement,
         binding,
-        terms,
+        terms or binding.terms,
         agreement.form,
         binding.security,
         peer_label(agreement),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct, ValidationError, convert, to_builtins
@@ -252,7 +253,7 @@ class Terms(Struct, frozen=True, gc=False, forbid_unknown_fields=True, cache_has
     @property
     def terms_id(self) -> str:
         """A digest of every value: equal terms have one id on every node and run."""
-        return terms_id_of(self.as_dict())
+        return _id_of(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as the journal keeps terms and `agreement show` prints them."""
@@ -269,6 +270,12 @@ class Terms(Struct, frozen=True, gc=False, forbid_unknown_fields=True, cache_has
                 f"terms cannot be read: {error}",
                 remedy="read them with the version of Oncewire that wrote them",
             ) from None
+
+
+@lru_cache(maxsize=1024)
+def _id_of(terms: Terms) -> str:
+    """Cached: a digest over every value is too expensive for every message."""
+    return terms_id_of(terms.as_dict())
 
 
 def terms_id_of(values: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, Requested
 from oncewire.agreement.resolve import binding_to_send, endpoint_type
-from oncewire.agreement.rules import Remembered, sends_synchronously
+from oncewire.agreement.rules import sends_synchronously
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError
 from oncewire.handler.actions import Accepted, PostAnswer, Submission
 from oncewire.handler.context import BODY_MAX, NOWHERE, HandlerContext, KillPoints
@@ -64,16 +64,10 @@ PAYLOAD_BYTES_MAX = BODY_MAX - 2 * DEFAULT_LIMITS.header_bytes
 TRIAL_PAUSE: Duration = 3 * SECOND
 """Between two attempts of a trial, since a person waits for it."""
 
-_routes: Remembered[Agreement, Route] = Remembered()
-
 
 def route_to_send(agreement: Agreement, submission: Submission) -> Route:
-    """The binding, the terms and the way of a submission, found once for all that are alike."""
+    """The binding, the terms and the way of a submission."""
     opens = submission.ref_to_message_id is None
-    key = submission.service, submission.action, submission.best_effort, opens
-    known = _routes.get(agreement, key)
-    if known is not None:
-        return known
     binding = binding_to_send(agreement, submission.service, submission.action)
     terms = binding.terms
     if submission.best_effort and terms.reliable:
@@ -91,7 +85,7 @@ def route_to_send(agreement: Agreement, submission: Submission) -> Route:
             on_exhausted=OnExhausted.FAIL_MESSAGE,
         )
         terms = hasty if hasty.longest_retry < terms.persist_duration else terms
-    return _routes.keep(agreement, key, route_under(agreement, binding, terms))
+    return route_under(agreement, binding, terms)
 
 
 def check_sizes(submission: Submission, route: Route) -> bool:

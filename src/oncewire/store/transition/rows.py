@@ -5,7 +5,6 @@ The bytes have rows of their own: most steps do not need them, and they may be l
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -104,12 +103,6 @@ def answer_owed_until(received_at: Instant, terms: Terms) -> Instant:
     """Until when the sender may still take an answer; afterwards it has forgotten the message, or
     has told its application that the outcome is unknown."""
     return received_at + terms.persist_duration
-
-
-@lru_cache(maxsize=1024)
-def id_of(terms: Terms) -> str:
-    """The terms' id, cached: a digest over every value is too expensive for every message."""
-    return terms.terms_id
 
 
 def not_kept(agreement_id: str) -> NotAllowed:

@@ -45,7 +45,6 @@ from oncewire.store.transition.rows import (
     due_at,
     expires_at,
     has_entered,
-    id_of,
     incoming_keep_until,
     not_kept,
     outgoing_keep_until,
@@ -81,7 +80,7 @@ class WorkTransaction:
         work.counters["journal"] = number
 
     def remember_terms(self, terms: Terms) -> bool:
-        terms_id = id_of(terms)
+        terms_id = terms.terms_id
         try:
             known = self.terms(terms_id) is not None
         except StoreDamaged:
