@@ -202,6 +202,8 @@ def _listed(
     receiver: Party | None,
 ) -> ActionBinding:
     found = [binding for binding in agreement.actions if binding.direction is direction]
+    if not found and not agreement.listed_only:
+        return agreement.default(direction)
     if direction is Direction.SEND and service is not None:
         service = _agreed(found, service)
     of_service = _of_service(found, service)

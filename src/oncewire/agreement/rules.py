@@ -6,7 +6,6 @@ difference is judged by one function, `Scales.weigh`, under the agreed policy a-
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -27,6 +26,7 @@ from oncewire.message.envelope import (
     Message,
     MessageKind,
     RoutingHeader,
+    SequenceNumber,
 )
 from oncewire.message.form import AckRequest, ReliableMessagingMethod, SyncReplyMode
 from oncewire.protocol.receiver import check_receipt
@@ -112,9 +112,9 @@ def weigh(binding: ActionBinding, message: Message, *, at_hop: bool = False) -> 
     ):
         if agreed is not None:
             scales.weigh(agreed, party.role, f"the role of {party}", location)
-    hop, asked = message.last_hop, {actor: message.asks_ack_of(actor) for actor in Actor}
+    hop = message.last_hop
     method = _method(binding, hop)
-    ack, hop_ack = _acknowledgements(binding, message, asked, scales)
+    ack, hop_ack = _acknowledgements(binding, message, scales)
     if method is ReliableMessagingMethod.TRANSPORT and (hop is None or hop.method is None):
         # What its transport does an ebMS 2.0 header has no word for (RM-7).
         reliable = terms.reliable
@@ -128,33 +128,34 @@ def weigh(binding: ActionBinding, message: Message, *, at_hop: bool = False) -> 
     # Where the transport answers for delivery, no acknowledgement is asked for (RM-7).
     acknowledged = reliable and method is ReliableMessagingMethod.EBXML
     if acknowledged:
-        numbered, ordered = _number(terms, message, scales, at_hop=at_hop)
+        carried = message.sequence
+        if at_hop:
+            carried = None if hop is None else hop.sequence
+        numbered, ordered = _number(terms, message, carried, scales, at_hop=at_hop)
     in_force = _in_force(
         terms,
-        (
-            ("reliable", reliable),
-            ("method", method),
-            ("duplicate_elimination", duplicates),
-            ("ack_requested", ack if acknowledged else AckRequest.NONE),
-            ("hop_ack_requested", hop_ack if acknowledged else AckRequest.NONE),
-            ("numbered", numbered),
-            ("ordered", ordered),
-            ("sync_mode", sync),
-        ),
+        reliable=reliable,
+        method=method,
+        duplicate_elimination=duplicates,
+        ack_requested=ack if acknowledged else AckRequest.NONE,
+        hop_ack_requested=hop_ack if acknowledged else AckRequest.NONE,
+        numbered=numbered,
+        ordered=ordered,
+        sync_mode=sync,
     )
     plan = None
     if not at_hop:
         # The protocol's own refusals of a synchronous wish, ResponseOnly with
         # acknowledgements among them (SYNC-4).
-        owed = in_force.runs_protocol
-        plan = plan_under(binding, message, in_force, can_answer=True, ack_owed=owed)
+        plan = plan_under(binding, message, in_force, can_answer=True, ack_owed=acknowledged)
     return Weighed(in_force, tuple(scales.warnings), plan)
 
 
-@lru_cache(maxsize=4096)
-def _in_force(terms: Terms, changes: tuple[tuple[str, Any], ...]) -> Terms:
-    """The agreed terms with the header's values in them; equal headers share one value."""
-    new = {name: value for name, value in changes if getattr(terms, name) != value}
+def _in_force(terms: Terms, **values: object) -> Terms:
+    """The agreed terms with the header's values in them."""
+    new: dict[str, Any] = {
+        name: value for name, value in values.items() if getattr(terms, name) != value
+    }
     if not new:
         return terms
     if new.get("ordered") and terms.flow is FlowMode.UNRESTRICTED:
@@ -172,21 +173,19 @@ def signal_terms(terms: Terms) -> Terms:
     """The terms of an acknowledgement, status or ping: sent once, never numbered (ACK-8)."""
     return _in_force(
         terms,
-        (
-            ("reliable", False),
-            ("ack_requested", AckRequest.NONE),
-            ("hop_ack_requested", AckRequest.NONE),
-            ("numbered", False),
-            ("ordered", False),
-            ("sync_mode", SyncReplyMode.NONE),
-        ),
+        reliable=False,
+        ack_requested=AckRequest.NONE,
+        hop_ack_requested=AckRequest.NONE,
+        numbered=False,
+        ordered=False,
+        sync_mode=SyncReplyMode.NONE,
     )
 
 
 def notice_terms(terms: Terms) -> Terms:
     """The terms of a failure notice whose dialect has no acknowledgement for it (ebMS 2.0): it is
     repeated like the message that failed, until the next handler's transport has taken it (C33)."""
-    return _in_force(signal_terms(terms), (("reliable", True), ("flow", FlowMode.UNRESTRICTED)))
+    return _in_force(signal_terms(terms), reliable=True, flow=FlowMode.UNRESTRICTED)
 
 
 def _signal(terms: Terms, message: Message) -> Terms:
@@ -196,11 +195,9 @@ def _signal(terms: Terms, message: Message) -> Terms:
     numbered = terms.numbered and message.sequence is not None
     return _in_force(
         terms,
-        (
-            ("sync_mode", SyncReplyMode.NONE),
-            ("numbered", numbered),
-            ("ordered", terms.ordered and numbered),
-        ),
+        sync_mode=SyncReplyMode.NONE,
+        numbered=numbered,
+        ordered=terms.ordered and numbered,
     )
 
 
@@ -222,17 +219,17 @@ def _method(binding: ActionBinding, hop: RoutingHeader | None) -> ReliableMessag
 
 
 def _acknowledgements(
-    binding: ActionBinding, message: Message, asked: dict[Actor, AckRequest], scales: Scales
+    binding: ActionBinding, message: Message, scales: Scales
 ) -> tuple[AckRequest, AckRequest]:
-    """What is asked of the To Party's handler, and of the next one; `asked`: by the header."""
+    """What is asked of the To Party's handler, and of the next one."""
     rules, terms = binding.rules, binding.terms
-    stated = _stated(message, rules.actor, asked[rules.actor])
+    stated = _stated(message, rules.actor)
     at_end = rules.actor is Actor.TO_PARTY_MSH
     agreed = terms.ack_requested if at_end else terms.hop_ack_requested
     wanted = _asked(rules.ack, rules.ack_signature, agreed, stated, scales)
     if not at_end:
-        return asked[Actor.TO_PARTY_MSH], wanted
-    hop = asked[Actor.NEXT_MSH]
+        return message.asks_ack_of(Actor.TO_PARTY_MSH), wanted
+    hop = message.asks_ack_of(Actor.NEXT_MSH)
     if rules.hop_ack is Requested.NEVER and hop is not AckRequest.NONE:
         hop = scales.weigh(
             AckRequest.NONE, hop, "acknowledgement of the next handler", ACK_ACTOR, NotSupported
@@ -240,12 +237,13 @@ def _acknowledgements(
     return wanted, hop
 
 
-def _stated(message: Message, actor: Actor, asked: AckRequest) -> AckRequest | None:
+def _stated(message: Message, actor: Actor) -> AckRequest | None:
     """What the header asks of that handler; None where it says nothing about it.
 
     An absent ackRequested of a RoutingHeader means None (ACK-13), an absent
     deliveryReceiptRequested means nothing.
     """
+    asked = message.asks_ack_of(actor)
     if asked is not AckRequest.NONE:
         return asked
     if actor is Actor.NEXT_MSH:
@@ -392,16 +390,15 @@ def sends_synchronously(binding: ActionBinding, *, opens: bool) -> bool:
     return replies_unasked(binding) and binding.rules.sync_replies
 
 
-def _number(terms: Terms, message: Message, scales: Scales, *, at_hop: bool) -> tuple[bool, bool]:
-    """Whether the message has a place in a numbered stream, and whether order is kept.
+def _number(
+    terms: Terms, message: Message, carried: SequenceNumber | None, scales: Scales, *, at_hop: bool
+) -> tuple[bool, bool]:
+    """Whether the message has a place in a numbered stream, by the number it has, and whether order
+    is kept.
 
     A number that was not agreed on is used where the header may decide: MessageOrder asks
     for order by itself. NotGuaranteed in a CPA promises nothing, it does not forbid.
     """
-    hop = message.last_hop
-    carried = hop.sequence if at_hop and hop is not None else message.sequence
-    if at_hop and hop is None:
-        carried = None
     if terms.numbered and carried is None:
         if scales.policy is HeaderConflict.AGREEMENT_WARN:
             raise Inconsistent(

@@ -94,9 +94,11 @@ def acknowledgment_for(
                 received, envelope, actor=actor, received_at=received_at, references=references
             ),
         )
-    kind = MessageKind.ACKNOWLEDGMENT
-    signal = _signal(received, envelope, kind, action=action, as_hop=actor)
-    return replace(signal, acknowledgments=answers)
+    header, hop = received.header, received.routing[-1] if received.routing else None
+    kind, dialect = MessageKind.ACKNOWLEDGMENT, received.dialect
+    said = _header(header, hop, envelope, kind, dialect, action=action, as_hop=actor)
+    routing = _routing(said, dialect, envelope)
+    return Message(dialect, kind, said, routing, acknowledgments=answers)
 
 
 def acknowledgment_of(
@@ -108,7 +110,6 @@ def acknowledgment_of(
     references: tuple[SignedDigest, ...] = (),
 ) -> Acknowledgment:
     """The Acknowledgment element alone, to ride on a business response (ACK-16)."""
-    asked = _asked(received, actor)
     typed = received.dialect is Dialect.MS_09X and envelope.form.ack_typed
     own = envelope.own
     if own is None and actor is Actor.TO_PARTY_MSH:
@@ -119,7 +120,7 @@ def acknowledgment_of(
         ref_to_message_id=received.header.message_id,
         from_party=Party(own.ids) if own is not None and own.role is not None else own,
         actor=actor,
-        signed=bool(references) or asked is AckRequest.SIGNED,
+        signed=bool(references) or _asked(received, actor) is AckRequest.SIGNED,
         type=_type(actor) if typed else None,
         references=references,
     )
@@ -182,7 +183,7 @@ def delivery_failure_for(
         "DeliveryFailure", Severity.WARNING if transmitted else Severity.ERROR, "", description
     )
     header = replace(
-        _header(facts, envelope, MessageKind.ERROR, dialect),
+        _header(facts, facts.last_hop, envelope, MessageKind.ERROR, dialect),
         from_party=own,
         to_party=facts.from_party,
         semantics=DeliverySemantics.BEST_EFFORT if dialect is Dialect.EBMS2 else facts.semantics,
@@ -228,17 +229,14 @@ def _signal(
     about: Message | PartialHeader,
     envelope: Envelope,
     kind: MessageKind,
-    *,
-    action: str | None = None,
-    as_hop: Actor | None = None,
 ) -> Message:
     """A signal about a message, without what it says."""
-    facts = about if isinstance(about, PartialHeader) else PartialHeader.of(about)
+    facts = about.header if isinstance(about, Message) else about
+    hop, dialect = about.last_hop, about.dialect or envelope.form.dialect
     if kind in _FOR_THE_ASKER and isinstance(about, Message) and len(about.routing) > 1:
         # The party that asked is behind a hub, which passes the answer on by its To.
-        facts = replace(facts, last_hop=None)
-    dialect = facts.dialect or envelope.form.dialect
-    header = _header(facts, envelope, kind, dialect, action=action, as_hop=as_hop)
+        hop = None
+    header = _header(facts, hop, envelope, kind, dialect)
     return Message(dialect, kind, header, _routing(header, dialect, envelope))
 
 
@@ -295,7 +293,8 @@ def _service(dialect: Dialect, kind: MessageKind) -> tuple[Service | None, str |
 
 
 def _header(
-    facts: PartialHeader,
+    facts: Header | PartialHeader,
+    last_hop: RoutingHeader | None,
     envelope: Envelope,
     kind: MessageKind,
     dialect: Dialect,
@@ -303,7 +302,7 @@ def _header(
     action: str | None = None,
     as_hop: Actor | None = None,
 ) -> Header:
-    from_party, to_party = _parties(facts, envelope, dialect, as_hop)
+    from_party, to_party = _parties(facts, last_hop, envelope, dialect, as_hop)
     service, usual = _service(dialect, kind)
     if facts.message_id is None:
         raise InvalidValue(
@@ -327,13 +326,16 @@ def _header(
 
 
 def _parties(
-    facts: PartialHeader, envelope: Envelope, dialect: Dialect, as_hop: Actor | None
+    facts: Header | PartialHeader,
+    last_hop: RoutingHeader | None,
+    envelope: Envelope,
+    dialect: Dialect,
+    as_hop: Actor | None,
 ) -> tuple[Party, Party]:
-    if dialect is not Dialect.EBMS2 and facts.last_hop is not None:
+    if dialect is not Dialect.EBMS2 and last_hop is not None:
         # From and To are the two ends of the hop just made (ACK-4, ACK-12).
-        hop = facts.last_hop
-        sender = _end(hop.sender_id, hop.sender_uri, dialect)
-        receiver = _end(hop.receiver_id, hop.receiver_uri, dialect)
+        sender = _end(last_hop.sender_id, last_hop.sender_uri, dialect)
+        receiver = _end(last_hop.receiver_id, last_hop.receiver_uri, dialect)
         if sender is not None and receiver is not None:
             return receiver, sender
     own, peer = _sound(facts.to_party, facts.from_party)

@@ -28,7 +28,6 @@ from oncewire.wire.mime.multipart import (
     header_lines,
     parameters,
     resolve_references,
-    usual_parameters,
 )
 from oncewire.wire.parcel import Parcel, PartialHeader, PartPlace, ReadFault, Received
 from oncewire.wire.security.references import digest_names
@@ -152,7 +151,7 @@ def usual_headers(block: bytes) -> PartHeaders | None:
     if match is None:
         return None
     content_type = match[2].decode()
-    media_type, params = usual_parameters(content_type)
+    media_type, params = parameters(content_type)
     return PartHeaders(media_type, content_type, params, match[1].decode(), "binary", None, ())
 
 

@@ -527,6 +527,8 @@ def _to_compress(context: HandlerContext, submission: Submission) -> Route | Non
     it is not, or nothing is agreed for it, which its turn says."""
     try:
         agreement = agreement_called(context, submission.cpa_id)
+        if all(each.terms.compress_encoding is None for each in agreement.bindings()):
+            return None
         route = route_to_send(agreement, submission)
     except OncewireError:
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -340,17 +339,13 @@ def _hop(element: DraftElement, dialect: Dialect, findings: Findings) -> Routing
         return None
 
 
-# The same few parties stand in message after message.
-party_id_of = functools.lru_cache(maxsize=1024)(PartyId)
-
-
 def _party_id(element: DraftElement | None) -> PartyId | None:
     if element is None:
         return None
     # SenderID is itself a PartyID, or holds one: the table of v0-078 can be read either way
     # (HDR-1).
     inner = element.first("partyid") or element
-    return party_id_of(inner.text, inner.value("context") or inner.value("type") or None)
+    return PartyId(inner.text, inner.value("context") or inner.value("type") or None)
 
 
 def _method(word: str | None, location: str, findings: Findings) -> ReliableMessagingMethod:

@@ -8,7 +8,6 @@ them all; only the kind of a message is told in two ways.
 
 from __future__ import annotations
 
-import functools
 import itertools
 
 from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, OtherXml, ValueNotRecognized
@@ -57,8 +56,6 @@ _KNOWN_ROOT = frozenset(
         "signature",
     }
 )
-# The same few services stand in message after message.
-_named_service = functools.lru_cache(maxsize=1024)(Service)
 
 
 def _location(name: str, shown: str) -> str:
@@ -257,7 +254,7 @@ class DraftReading(Findings):
         if not value:
             return None
         try:
-            return _named_service(value, element.value("type") or None if element else None)
+            return Service(value, element.value("type") or None if element else None)
         except InvalidValue as problem:
             self.invalid(Inconsistent, problem, "//Header/Service")
             return None
@@ -289,7 +286,7 @@ class DraftReading(Findings):
             kind = child.value("type") or child.value("context") or None
             text = child.text
             try:
-                ids.append(n.party_id_of(text, kind))
+                ids.append(PartyId(text, kind))
             except InvalidValue as problem:
                 self.invalid(Inconsistent, problem, f"//Header/{shown}/PartyId")
                 continue

@@ -7,8 +7,6 @@ elements, which the writer obeys too, are in `blocks`.
 
 from __future__ import annotations
 
-import functools
-
 from msgspec.structs import replace
 
 from oncewire.errors import (
@@ -64,8 +62,6 @@ UNNAMED = PartyId("urn:oncewire:unnamed")
 _EB_PREFIX = f"{{{n.EB}}}"
 
 
-# The same few parties and services stand in message after message.
-@functools.lru_cache(maxsize=1024)
 def _sound_party(named: tuple[tuple[str, str | None], ...], role: str | None) -> Party:
     """A party without anything wrong; InvalidValue for any other."""
     # Several ids of one party are several names for it, one per type; an id without type must say
@@ -76,7 +72,6 @@ def _sound_party(named: tuple[tuple[str, str | None], ...], role: str | None) ->
     return Party(tuple(PartyId(value, kind) for value, kind in named), role)
 
 
-@functools.lru_cache(maxsize=1024)
 def _sound_service(value: str, kind: str | None) -> Service | None:
     """A service without anything wrong, or None."""
     # Without a type it is unknown whose vocabulary the name is from (§3.1.4.1).
@@ -652,10 +647,6 @@ def acknowledgment(
     return value, references
 
 
-# The same partner stands in acknowledgement after acknowledgement.
-_party_id = functools.lru_cache(maxsize=1024)(PartyId)
-
-
 def _acknowledging_party(element: Element, findings: Findings) -> Party | None:
     """Who acknowledges, which on several hops is not the To Party (§6.3.2.4)."""
     ids = []
@@ -665,7 +656,7 @@ def _acknowledging_party(element: Element, findings: Findings) -> Party | None:
         # Not held to the rule of types: nothing is sent to this name, it is shown and compared.
         if tag == n.PARTY_ID and (value := n.text_of(child)):
             try:
-                ids.append(_party_id(value, child.get(n.A_TYPE) or None))
+                ids.append(PartyId(value, child.get(n.A_TYPE) or None))
             except InvalidValue as problem:
                 findings.invalid(Inconsistent, problem, "//Header/Acknowledgment/From/PartyId")
         elif tag == n.ROLE:

@@ -7,7 +7,6 @@ escaping, because they are ten times faster than building a tree.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable
 
@@ -30,7 +29,7 @@ from oncewire.message.envelope import (
     Stretch,
 )
 from oncewire.message.form import AckRequest, Extension, Form, SyncReplyMode
-from oncewire.message.ids import Party, is_uri
+from oncewire.message.ids import Party, PartyId, is_uri
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.xml import (
     attribute,
@@ -91,8 +90,8 @@ def write(message: Message, form: Form) -> bytes:
         parts.append(_SYNC_REPLY)
     if message.order is not None:
         parts.append(_message_order(message.order))
-    parts += [ack_requested(request) for request in requests]
-    parts += [_acknowledgment(answer) for answer in message.acknowledgments]
+    parts.extend(map(ack_requested, requests))
+    parts.extend(map(_acknowledgment, message.acknowledgments))
     if message.error_list is not None:
         parts.append(_error_list(message.error_list, form))
     if message.routing:
@@ -163,12 +162,9 @@ def wants_sync_reply(header: Header) -> bool:
     return header.sync_reply is not SyncReplyMode.NONE
 
 
-# The same two parties stand in every message of an agreement.
-@functools.lru_cache(maxsize=1024)
 def _party(name: str, party: Party) -> str:
     ids = ""
-    kinds = [party_id.type for party_id in party.ids if party_id.type is not None]
-    if len(set(kinds)) != len(kinds):
+    if len(party.ids) > 1 and _repeat_a_type(party.ids):
         raise InvalidValue(
             f"two PartyIds of {party} have one type", remedy="name the party once per type"
         )
@@ -178,12 +174,15 @@ def _party(name: str, party: Party) -> str:
                 f"PartyId {party_id.value!r} has no type and is not a URI",
                 remedy="give PartyId a type or a URI",
             )
-        ids += (
-            f"<eb:PartyId{optional_attribute('eb:type', party_id.type)}>"
-            f"{identifier(party_id.value)}</eb:PartyId>"
-        )
+        kind = "" if party_id.type is None else f' eb:type="{attribute(party_id.type)}"'
+        ids += f"<eb:PartyId{kind}>{identifier(party_id.value)}</eb:PartyId>"
     role = f"<eb:Role>{identifier(party.role)}</eb:Role>" if party.role else ""
     return f"<eb:{name}>{ids}{role}</eb:{name}>"
+
+
+def _repeat_a_type(ids: tuple[PartyId, ...]) -> bool:
+    kinds = [party_id.type for party_id in ids if party_id.type is not None]
+    return len(set(kinds)) != len(kinds)
 
 
 def _descriptions(descriptions: Iterable[tuple[str, str]]) -> str:
@@ -234,7 +233,7 @@ def ack_requested(request: AckRequested, declarations: str = "") -> str:
 
 def _acknowledgment(answer: Acknowledgment) -> str:
     party = _party("From", answer.from_party) if answer.from_party is not None else ""
-    digests = "".join([n.write_signed_digest(digest) for digest in answer.references])
+    digests = "".join(map(n.write_signed_digest, answer.references))
     return (
         f'<eb:Acknowledgment {_BLOCK} SOAP:actor="{answer.actor.value}">'
         f"<eb:Timestamp>{written_moment(answer.timestamp)}</eb:Timestamp>"

@@ -6,7 +6,6 @@ Hand-written scanning: the standard library's parser is 25 to 300 times slower a
 from __future__ import annotations
 
 import binascii
-import functools
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,39 +26,9 @@ from oncewire.wire.parcel import Parcel
 # without angle brackets (docs/explanation/decisions.md#real-partners).
 
 
-# A type and parameters in plain quotes, as nearly everybody writes them, without their values.
-_PLAIN = re.compile(r'[\w./+-]+(?:; ?[\w-]+="")+', re.ASCII)
-_PARAMETER = re.compile(r'; ?([\w-]+)=""', re.ASCII)
-# Longer ones are not cached, so that they fill no memory.
-_SHAPE_MAX = 256
-
-
 def parameters(value: str) -> tuple[str, dict[str, str]]:
     """The media type in lower case, and its parameters; the first of a name counts."""
-    # Every message has another boundary, and all of a sender are alike but for such values: what
-    # stands around the quotes is looked at once.
-    pieces = value.split('"')
-    shape = '""'.join(pieces[::2])
-    plain = _plain_names(shape) if len(shape) <= _SHAPE_MAX and "\\" not in value else None
-    # The last value must have its closing quote.
-    if plain is not None and len(pieces) % 2:
-        media_type, names = plain
-        return media_type, dict(zip(names, pieces[-2::-2], strict=True))
     head, _, rest = value.partition(";")
-    return _odd_parameters(head, rest)
-
-
-@functools.lru_cache(maxsize=256)
-def _plain_names(shape: str) -> tuple[str, tuple[str, ...]] | None:
-    """The media type and the parameters' names, the last first, of a Content-Type whose values were
-    taken out of their quotes; None where it is written in another way."""
-    if _PLAIN.fullmatch(shape) is None:
-        return None
-    names = _PARAMETER.findall(shape)
-    return shape.partition(";")[0].lower(), tuple(name.lower() for name in reversed(names))
-
-
-def _odd_parameters(head: str, rest: str) -> tuple[str, dict[str, str]]:
     # RFC 2045 §5.1: the type and parameter names in any capitals, values as they are, a value in
     # quotes or bare.
     found: dict[str, str] = {}
@@ -86,11 +55,6 @@ def _odd_parameters(head: str, rest: str) -> tuple[str, dict[str, str]]:
         semicolon = rest.find(";", position)
         position = size if semicolon < 0 else semicolon + 1
     return head.strip().lower(), found
-
-
-# Parts, and bodies that are a header alone, repeat a handful of types; what a cache hands out is
-# never changed.
-usual_parameters = functools.lru_cache(maxsize=256)(parameters)
 
 
 def _quoted(text: str, position: int) -> tuple[str, int]:
@@ -185,7 +149,7 @@ class PartHeaders(NamedTuple):
         # RFC 2045 §5.2 says text/plain. Bytes of unknown kind are safer: no reader changes their
         # line ends.
         content_type = content_type or "application/octet-stream"
-        media_type, params = usual_parameters(content_type)
+        media_type, params = parameters(content_type)
         name = bare_id(content_id)
         # It becomes a payload's name in the store, the journal and the log, so it obeys the rule of
         # all ids.
