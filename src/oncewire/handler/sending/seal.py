@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping
-from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -389,7 +388,6 @@ def signer_for(context: HandlerContext, security: Security) -> codec.Signer:
     return sign
 
 
-@lru_cache(maxsize=64)
 def _choice(algorithm: str, digest: str, canonicalization: str) -> SigningChoice:
     return SigningChoice(
         algorithms.signature_name(algorithm),

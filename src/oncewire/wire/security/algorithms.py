@@ -182,7 +182,6 @@ def verify_octets(
     raise SecurityFailure(f"the certificate's key is not of the kind that {name} needs")
 
 
-@functools.cache
 def _parts(name: str) -> tuple[str, hashes.HashAlgorithm]:
     if name not in SIGNATURE_URIS:
         raise SecurityFailure(f"signature algorithm {name!r} is not known")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import functools
 import hmac
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -425,7 +424,7 @@ def reference_xml(reference: SignedReference) -> str:
     """The ds:Reference as text; `ds` must be bound around it, everything else it binds itself."""
     made = (reference.canonicalization, reference.exclusion, reference.prefixes)
     return (
-        f"<ds:Reference URI={_quoted(reference.uri)}>"
+        f"<ds:Reference URI={quoteattr(reference.uri)}>"
         f"{_transforms_xml(*made)}"
         f'<ds:DigestMethod Algorithm="{algorithms.DIGEST_URIS[reference.digest_name]}"/>'
         f"<ds:DigestValue>{base64.b64encode(reference.digest).decode('ascii')}</ds:DigestValue>"
@@ -433,12 +432,6 @@ def reference_xml(reference: SignedReference) -> str:
     )
 
 
-# Most messages name their parts alike.
-_quoted = functools.lru_cache(maxsize=256)(quoteattr)
-
-
-# The same for message after message.
-@functools.lru_cache(maxsize=256)
 def _transforms_xml(
     canonicalization: str | None, exclusion: Exclusion | None, prefixes: tuple[str, ...]
 ) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import copy
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -580,7 +579,6 @@ def _digest_of(part: PartDigests, name: str) -> bytes:
     return found
 
 
-@functools.lru_cache(maxsize=64)
 def _key_info_xml(certificate: x509.Certificate) -> str:
     encoded = base64.b64encode(certificates.der_of(certificate)).decode("ascii")
     return (
