@@ -117,8 +117,8 @@ IN_HANDLER: tuple[Mutant, ...] = (
     Mutant(
         "a failure notice is sent once and forgotten",
         f"{_ANSWERS}:delivery_failure_for",
-        "replace(_header(facts, envelope, MessageKind.ERROR, dialect), from_party=own, to_party=facts.from_party, semantics=DeliverySemantics.BEST_EFFORT if dialect is Dialect.EBMS2 else facts.semantics)",
-        "replace(_header(facts, envelope, MessageKind.ERROR, dialect), from_party=own, to_party=facts.from_party, semantics=DeliverySemantics.BEST_EFFORT)",
+        "replace(_header(facts, facts.last_hop, envelope, MessageKind.ERROR, dialect), from_party=own, to_party=facts.from_party, semantics=DeliverySemantics.BEST_EFFORT if dialect is Dialect.EBMS2 else facts.semantics)",
+        "replace(_header(facts, facts.last_hop, envelope, MessageKind.ERROR, dialect), from_party=own, to_party=facts.from_party, semantics=DeliverySemantics.BEST_EFFORT)",
         requirement="ERR-8",
         tests=(f"{_PROMISES}::test_a_hub_that_cannot_deliver_tells_the_from_party",),
     ),
