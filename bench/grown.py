@@ -22,7 +22,7 @@ from statistics import median
 from bench.handlers import DiskServer, Parties, make, open_parties, open_server
 from oncewire.entry.files import read_text
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.assemble import RECORD, open_store
+from oncewire.entry.party.store import RECORD, open_store
 from oncewire.handler.runtime.retention import BATCH
 from oncewire.handler.world import RealWorld
 from oncewire.lab.bench import growth

@@ -32,7 +32,7 @@ from oncewire.entry.party.folder import make_party
 from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.settings import KEYS as SETTINGS
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.assemble import open_store
+from oncewire.entry.party.store import open_store
 from oncewire.entry.watching.alerts import CauseKind
 from oncewire.entry.watching.metrics import METRICS, UP
 from oncewire.handler.world import RealWorld

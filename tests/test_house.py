@@ -123,7 +123,7 @@ def test_a_forbidden_arrow_is_seen(module: str, source: str) -> None:
         ("oncewire.handler.sending.submit", "from oncewire.transport import contract"),
         ("oncewire.lab.world", "from oncewire.store.memory.store import MemoryStore"),
         ("oncewire.entry.cli.main", "from oncewire import __version__"),
-        ("oncewire.entry.running.assemble", "from oncewire.store.sqlite.store import SqliteStore"),
+        ("oncewire.entry.party.store", "from oncewire.store.sqlite.store import SqliteStore"),
         ("oncewire.__main__", "from oncewire.entry.cli.main import main"),
     ],
 )

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from oncewire.entry.cli.main import build
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.assemble import RECORD, open_store, store_path
+from oncewire.entry.party.store import RECORD, open_store, store_path
 from oncewire.lab.bench import growth, peers
 from oncewire.lab.bench.exchange import RECEIVER, SENDER, add_agreements, make_pair, open_sides
 from oncewire.lab.bench.figures import (
@@ -26,7 +26,7 @@ from oncewire.lab.bench.figures import (
     PeerFigure,
     save,
 )
-from oncewire.lab.bench.window import Delay
+from oncewire.lab.bench.growth import Delay
 
 SMALL = ("--seconds", "0.05", "--repeats", "1", "--no-peers", "--json")
 FIGURE = {"what", "rate", "limit", "ratio", "spread"}

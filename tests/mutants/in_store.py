@@ -114,7 +114,7 @@ IN_STORE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an empty store is taken for a new one where there was another",
-        "oncewire.entry.running.assemble:open_store",
+        "oncewire.entry.party.store:open_store",
         "SqliteStore.open(path, node=node, spool=spool, known=known, note=note)",
         "SqliteStore.open(path, node=node, spool=spool, known=None, note=note)",
         requirement="STO-1",

@@ -20,7 +20,7 @@ from oncewire.entry.admin.tokens import TokenFile
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.assemble import open_readers
+from oncewire.entry.party.store import open_readers
 from tests.entry.admin.dying import SERVER, admin_alone, serve_alone
 from tests.entry.served import Served
 from tests.ports import free_port

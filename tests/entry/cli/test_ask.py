@@ -10,9 +10,8 @@ import pytest
 
 from oncewire.entry.cli import output
 from oncewire.entry.control.client import Remote
-from oncewire.entry.control.language import socket_path
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.assemble import RECORD, store_path
+from oncewire.entry.party.store import RECORD, socket_path, store_path
 from oncewire.entry.running.open_party import open_party, open_party_blocking
 from oncewire.errors import InvalidValue, UnknownMessage
 from oncewire.message.envelope import MessageStatus, StatusResponse

@@ -8,7 +8,7 @@ from oncewire.entry.cli import output
 from oncewire.entry.doctor import checkup
 from oncewire.entry.doctor.checkup import Grade
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.assemble import make_engine
+from oncewire.entry.running.serving import make_engine
 from oncewire.handler.runtime import retention
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import HOUR

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.control.client import Remote
-from oncewire.entry.control.language import socket_path
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
+from oncewire.entry.party.store import socket_path
 from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import InvalidValue, NotHere
 from tests.entry.served import Served, both_served

@@ -12,7 +12,7 @@ from oncewire.entry.cli import output
 from oncewire.entry.control.verbs import user_name
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.assemble import store_path
+from oncewire.entry.party.store import store_path
 from oncewire.handler.runtime import retention
 from oncewire.store.sqlite.store import SqliteStore
 from tests.entry.served import Served

@@ -12,7 +12,7 @@ from oncewire.entry.messages.outlook import outlook
 from oncewire.entry.party.agreements import load_readable
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.assemble import open_readers
+from oncewire.entry.party.store import open_readers
 from oncewire.handler.world import RealWorld
 from oncewire.message.ids import Party, PartyId
 from oncewire.message.instant import HOUR

@@ -19,8 +19,8 @@ from oncewire.entry.control.client import OfflineStore
 from oncewire.entry.control.verbs import user_name
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.assemble import make_engine
 from oncewire.entry.running.open_party import open_party_blocking
+from oncewire.entry.running.serving import make_engine
 from oncewire.errors import NotAllowed
 from oncewire.message.instant import DAY, SECOND, parse_instant
 from tests.entry.served import Served

@@ -12,13 +12,13 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from oncewire.entry.admin.server import admin_port
 from oncewire.entry.cli.config import link_to
 from oncewire.entry.control.client import Remote
-from oncewire.entry.control.language import socket_path
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import load_readable
 from oncewire.entry.party.folder import read_card
 from oncewire.entry.party.partners import PartnerOptions, add_partner, with_values
 from oncewire.entry.party.settings import Settings, load
+from oncewire.entry.party.store import socket_path
 from oncewire.lab.demo.ways import FAIR, ChaosProxy, Weather
 from oncewire.message.envelope import Payload
 from tests.entry.served import Served, both_served

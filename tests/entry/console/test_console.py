@@ -58,7 +58,7 @@ def journal_of(desk: Desk, message_id: str) -> list[tuple[str, dict[str, object]
 
 
 async def _store(desk: Desk) -> object:
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.party.store import open_readers
 
     return open_readers(desk.settings)
 

@@ -13,8 +13,8 @@ from oncewire.entry.admin import app
 from oncewire.entry.admin.app import LISTENERS, LISTENERS_EACH
 from oncewire.entry.console import searching
 from oncewire.entry.console.pages import _cell
-from oncewire.entry.control.language import socket_path
 from oncewire.entry.control.verbs import TABLE
+from oncewire.entry.party.store import socket_path
 from tests.entry.console.conftest import Desk
 from tests.entry.console.test_console import journal_of
 from tests.waiting import wait_until

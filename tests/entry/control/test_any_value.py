@@ -21,7 +21,7 @@ from oncewire.entry.control.values import CHECKS, TEXT_MAX
 from oncewire.entry.control.verb import Verb
 from oncewire.entry.control.verbs import TABLE
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.assemble import make_engine
+from oncewire.entry.running.serving import make_engine
 from oncewire.handler.actions import Submission
 from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service

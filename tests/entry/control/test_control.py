@@ -18,8 +18,9 @@ from oncewire.entry.control.client import OfflineStore, Remote
 from oncewire.entry.control.language import AnswerRoom
 from oncewire.entry.control.server import ControlServer
 from oncewire.entry.control.verbs import TABLE, Verbs
+from oncewire.entry.party import store
 from oncewire.entry.party.settings import Settings, load
-from oncewire.entry.running import assemble, open_party
+from oncewire.entry.running import open_party
 from oncewire.errors import (
     InvalidValue,
     NotAllowed,
@@ -401,7 +402,7 @@ def test_who_waits_too_long_is_told_who_has_the_store(
     pair: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(pair)
-    monkeypatch.setattr(assemble, "PATIENCE", 0.2)
+    monkeypatch.setattr(client, "PATIENCE", 0.2)
 
     async def twice() -> None:
         async with open_party.reach(settings):
@@ -410,4 +411,4 @@ def test_who_waits_too_long_is_told_who_has_the_store(
                     pass
 
     asyncio.run(twice())
-    assert not assemble.is_owned(settings.path(settings.store.path))
+    assert not store.is_owned(settings.path(settings.store.path))

@@ -19,7 +19,7 @@ from oncewire.entry.party.folder import Card, card_of, make_party, read_card
 from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.partners import PartnerOptions, add_partner
 from oncewire.entry.party.settings import Settings, load
-from oncewire.entry.running.assemble import make_handler
+from oncewire.entry.running.serving import make_handler
 from oncewire.entry.running.transports import other_transports, reader_name
 from oncewire.errors import AgreementProblem, InvalidValue, OncewireError
 from oncewire.handler.world import RealWorld

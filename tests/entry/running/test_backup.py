@@ -12,7 +12,7 @@ import pytest
 from oncewire.entry.cli import output
 from oncewire.entry.delivery.directory import Directory
 from oncewire.entry.party.settings import load
-from oncewire.entry.running.assemble import MANIFEST
+from oncewire.entry.party.store import MANIFEST
 from oncewire.entry.running.backup import check_backup, take_backup
 from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import NotAllowed, OncewireError, StoreProblem

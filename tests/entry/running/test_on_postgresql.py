@@ -19,8 +19,8 @@ from deltalake import DeltaTable
 from oncewire.entry.cli import output
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
+from oncewire.entry.party.store import open_store
 from oncewire.entry.running import backup
-from oncewire.entry.running.assemble import open_store
 from oncewire.errors import StoreProblem
 from oncewire.store.sql.copying import TABLES
 from oncewire.store.sqlite import connection as sqlite

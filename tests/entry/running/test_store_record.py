@@ -19,8 +19,9 @@ from oncewire.entry.cli import output
 from oncewire.entry.party.folder import make_party
 from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.settings import Settings, load
-from oncewire.entry.running.assemble import MANIFEST, is_owned, make_engine, open_store
+from oncewire.entry.party.store import MANIFEST, is_owned, open_store
 from oncewire.entry.running.open_party import open_party_blocking
+from oncewire.entry.running.serving import make_engine
 from oncewire.errors import StoreProblem
 from oncewire.handler.world import RealWorld
 from tests.entry.served import Served

@@ -30,7 +30,6 @@ from oncewire.entry.admin.requests import (
     parameters,
     problem_in,
     problem_of,
-    query_of,
     read_file,
     send_query,
     stretch_of,
@@ -48,20 +47,19 @@ from oncewire.entry.admin.routes import (
     netloc,
     operation,
     query,
+    query_of,
     route_of,
 )
 from oncewire.entry.admin.tokens import Token, TokenFile
 from oncewire.entry.console.pages import Console, Page
 from oncewire.entry.console.sign_in import Session
-from oncewire.entry.control.client import Remote
-from oncewire.entry.control.language import socket_path
+from oncewire.entry.control.client import Remote, tell_running
 from oncewire.entry.control.values import checked
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.messages.stored import contents_of, evidence_for, nth_content, open_at
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import AgreementFolder
-from oncewire.entry.running.assemble import find_replaced, open_readers, store_path
-from oncewire.entry.running.open_party import tell_running
+from oncewire.entry.party.store import find_replaced, open_readers, socket_path, store_path
 from oncewire.entry.watching.snapshot import Readiness
 from oncewire.errors import (
     InvalidValue,

@@ -34,12 +34,12 @@ from oncewire.entry.admin.form import (
     VerbForm,
     read_result,
 )
+from oncewire.entry.control.client import PartyFace
 from oncewire.entry.control.values import checked
 from oncewire.entry.control.verb import Awaiting, Method, Verb
 from oncewire.entry.control.verbs import TABLE
 from oncewire.entry.messages.documents import Document, payloads_of
 from oncewire.entry.messages.submitting import AS_AGREED, SendOptions, lifetime_of
-from oncewire.entry.running.open_party import PartyFace
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
 from oncewire.handler.actions import Accepted, Submission
 from oncewire.message.envelope import Payload

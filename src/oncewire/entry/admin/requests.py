@@ -27,7 +27,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oncewire import errors
-from oncewire.entry.admin import form
 from oncewire.entry.messages.documents import open_payload
 from oncewire.entry.messages.submitting import SendOptions
 from oncewire.errors import InvalidValue, OncewireError, StoreFull
@@ -351,16 +350,6 @@ def parameters(request: Request, known: set[str]) -> dict[str, str]:
             )
         found[name] = value
     return found
-
-
-def query_of(request: Request, asked: form.VerbForm) -> dict[str, Any]:
-    """The arguments of a verb in a query; what is not an argument is left for `bind` to refuse."""
-    known = {argument.name: argument for argument in asked.verb.arguments}
-    return {
-        name: form.from_query(known[name], texts) if name in known else texts
-        for name in request.query_params
-        for texts in [request.query_params.getlist(name)]
-    }
 
 
 def send_query(request: Request) -> tuple[dict[str, Any], str]:

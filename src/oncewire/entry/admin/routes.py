@@ -16,7 +16,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from oncewire import __version__
-from oncewire.entry.admin.form import IDEMPOTENCY, KEY_MAX, MESSAGES, TakenMessage, VerbForm
+from oncewire.entry.admin.form import (
+    IDEMPOTENCY,
+    KEY_MAX,
+    MESSAGES,
+    TakenMessage,
+    VerbForm,
+    from_query,
+)
 from oncewire.entry.admin.requests import MEDIA_TYPE, SCHEMA, Refused, parameters
 from oncewire.entry.admin.tokens import Token
 from oncewire.entry.control.values import FORMS
@@ -341,3 +348,13 @@ def as_json(value: Any) -> bytes:
 def answered(value: Any, status: int = 200) -> Response:
     """The answer that holds a result."""
     return Response(as_json({"result": value}), status, media_type="application/json")
+
+
+def query_of(request: Request, asked: VerbForm) -> dict[str, Any]:
+    """The arguments of a verb in a query; what is not an argument is left for `bind` to refuse."""
+    known = {argument.name: argument for argument in asked.verb.arguments}
+    return {
+        name: from_query(known[name], texts) if name in known else texts
+        for name in request.query_params
+        for texts in [request.query_params.getlist(name)]
+    }

@@ -254,7 +254,7 @@ def upgrade(
 
     from oncewire.entry.cli.config import problems_of
     from oncewire.entry.doctor.checkup import refused_store
-    from oncewire.entry.running.assemble import open_store, store_place, store_versions
+    from oncewire.entry.party.store import open_store, store_place, store_versions
 
     refused = refused_store(settings)
     if refused is not None:

@@ -42,7 +42,7 @@ COMPLETED = 50
 def complete_message(context: typer.Context, incomplete: str) -> list[str]:
     """MessageIds of the latest messages for the shell's completion."""
     from oncewire.entry.party.settings import load
-    from oncewire.entry.running.assemble import reading
+    from oncewire.entry.party.store import reading
     from oncewire.errors import OncewireError
 
     config = context.params.get("config")

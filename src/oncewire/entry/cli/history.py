@@ -63,7 +63,7 @@ def show(
     `oncewire message decode` reads, for as long as they are kept.
     """
 
-    from oncewire.entry.running.assemble import reading
+    from oncewire.entry.party.store import reading
 
     with reading(settings) as reader:
         found = find_id(reader, message_id)
@@ -123,7 +123,7 @@ def why(settings: Party, message_id: MessageId, others: Others = None) -> Report
     step it took."""
 
     from oncewire.entry.messages.story import kept_of, tell, time_of
-    from oncewire.entry.running.assemble import reading
+    from oncewire.entry.party.store import reading
 
     names = names_of(settings)
     with reading(settings) as reader:
@@ -175,7 +175,7 @@ def _live(settings: Settings, message_id: str, place: str) -> tuple[dict[str, An
 def _rows_elsewhere(message_id: str, others: list[Path]) -> list[Row]:
     """What the journals of other parties, whose folders are at hand, tell of a message."""
     from oncewire.entry.party.settings import load
-    from oncewire.entry.running.assemble import reading
+    from oncewire.entry.party.store import reading
 
     rows: list[Row] = []
     for folder in others:
@@ -211,7 +211,7 @@ def evidence(
     """
 
     from oncewire.entry.messages.stored import evidence_for
-    from oncewire.entry.running.assemble import reading
+    from oncewire.entry.party.store import reading
 
     with reading(settings) as reader:
         found = find_id(reader, message_id)

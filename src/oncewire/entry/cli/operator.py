@@ -59,7 +59,7 @@ def status(settings: Party, json: Json = False) -> Report:
 
     import asyncio
 
-    from oncewire.entry.running.assemble import find_replaced, find_restored, reading
+    from oncewire.entry.party.store import find_replaced, find_restored, reading
 
     facts: dict[str, Any] = {"party": settings.party.name, "running": False}
     restored = find_restored(settings)
@@ -160,8 +160,7 @@ async def running(settings: Settings) -> Status | None:
     import asyncio
 
     from oncewire.entry.control.client import Remote
-    from oncewire.entry.control.language import socket_path
-    from oncewire.entry.running.assemble import owner_of, store_path
+    from oncewire.entry.party.store import owner_of, socket_path, store_path
 
     remote = await Remote.connect(socket_path(settings))
     if remote is None:
@@ -190,7 +189,7 @@ def incidents(
     Ends with status 1 while something is open.
     """
 
-    from oncewire.entry.running.assemble import reading
+    from oncewire.entry.party.store import reading
 
     empty = "Nothing needs a decision."
     told: list[Trouble] = []
@@ -225,7 +224,7 @@ _EMPTY = "No failure waits to be told."
 @output.lists
 def listed(settings: Party, limit: Limit = 50) -> Report:
     """List messages that failed and of which the application was not told yet, oldest first."""
-    from oncewire.entry.running.assemble import reading
+    from oncewire.entry.party.store import reading
     from oncewire.handler.delivering.notices import notice_of
 
     columns = ("submitted", "notice_id", "to", "action", "outcome", "reason")
@@ -303,7 +302,7 @@ def confirm(
 ) -> Report:
     """Say that you know of a failure: nobody is told of it again. Saying it twice is harmless."""
 
-    from oncewire.entry.running.assemble import reading
+    from oncewire.entry.party.store import reading
     from oncewire.handler.delivering.notices import notice_of
 
     with reading(settings) as reader:
@@ -353,7 +352,7 @@ def resend(
     oncewire resend --to globex --failed
     """
 
-    from oncewire.entry.running.assemble import reading
+    from oncewire.entry.party.store import reading
 
     if not message_id and not failed:
         raise InvalidValue("it is not said what is meant", remedy="name messages, or say --failed")
@@ -457,7 +456,7 @@ def _work(
     verb: Verb[..., Any], command: Command, config: Path | None, given: dict[str, Any], *, yes: bool
 ) -> Report:
     """Find what is meant, have it done, and show what it is now."""
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.party.store import open_readers
 
     settings = output.loaded(config).settings
     if "by" in given:

@@ -97,7 +97,7 @@ def _found(
 ) -> tuple[list[ListedMessage], dict[str, int], dict[str, int]]:
     """The messages, and how many there are of each state, and of parts."""
     from oncewire.entry.messages.listing import every_page, understood
-    from oncewire.entry.running.assemble import reading
+    from oncewire.entry.party.store import reading
 
     names, now = names_of(settings), output.now()
     if not output.has_store(settings):
@@ -292,7 +292,7 @@ def take(
 
 def _handed_out(settings: Settings) -> str:
     """What somebody took and did not confirm yet: it waits for nobody, and is not done with."""
-    from oncewire.entry.running.assemble import reading
+    from oncewire.entry.party.store import reading
     from oncewire.protocol.states import IncomingState
 
     with reading(settings) as reader:
@@ -357,7 +357,7 @@ def confirm(
     `oncewire abandon`.
     """
 
-    from oncewire.entry.running.assemble import reading
+    from oncewire.entry.party.store import reading
 
     with reading(settings) as reader:
         ids = {find_id(reader, wanted_id) for wanted_id in message_ids}
@@ -500,7 +500,7 @@ def _heard(submission: Submission, heard: output.Advance) -> Submission:
 def _sent_report(
     settings: Settings, rows: list[tuple[str, str, bool]], *, waited: bool, at_rest: bool
 ) -> Report:
-    from oncewire.entry.running.assemble import open_readers
+    from oncewire.entry.party.store import open_readers
 
     table: list[tuple[Any, ...]] = []
     sentence = ""

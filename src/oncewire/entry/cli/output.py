@@ -738,6 +738,6 @@ def at_party(settings: Settings) -> str:
 
 def has_store(settings: Settings) -> bool:
     """Whether the party ever sent or received anything, as far as its folder knows."""
-    from oncewire.entry.running.assemble import read_record
+    from oncewire.entry.party.store import read_record
 
     return read_record(settings) is not None or settings.path(settings.store.path).is_file()

@@ -286,7 +286,7 @@ def taken_over(settings: Settings) -> None:
     """Let a handler that runs take over what was changed, at once."""
     import asyncio
 
-    from oncewire.entry.running.open_party import tell_running
+    from oncewire.entry.control.client import tell_running
 
     asyncio.run(tell_running(settings))
 

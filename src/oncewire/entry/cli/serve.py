@@ -161,7 +161,7 @@ class Waiting:
 
 
 def _detached(settings: Settings, given: list[str]) -> Report:
-    from oncewire.entry.running.assemble import find_restored
+    from oncewire.entry.party.store import find_restored
     from oncewire.entry.running.background import log_file, start
 
     ready = jsonlib.loads(start(settings, given))

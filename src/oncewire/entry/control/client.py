@@ -17,12 +17,23 @@ from oncewire.entry.control import values
 from oncewire.entry.control.language import ControlFrame
 from oncewire.entry.control.values import checked
 from oncewire.entry.control.verb import Method, Need, Permission, Verb
-from oncewire.entry.control.verbs import TABLE, Status, Verbs
+from oncewire.entry.control.verbs import TABLE, PartyVerbs, Status, Verbs
+from oncewire.entry.delivery.received_message import ReceivedMessage
+from oncewire.entry.messages.documents import Document, payloads_of
+from oncewire.entry.messages.submitting import AS_AGREED, SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.party.names import Names
 from oncewire.entry.party.settings import Settings
-from oncewire.errors import HandlerFailed, NotAllowed, NotHere, TransportProblem
-from oncewire.handler.actions import Accepted, Submission
+from oncewire.entry.party.store import is_owned, socket_path, store_path
+from oncewire.errors import (
+    HandlerFailed,
+    InvalidValue,
+    NotAllowed,
+    NotHere,
+    StoreProblem,
+    TransportProblem,
+)
+from oncewire.handler.actions import Accepted, Notice, Submission
 from oncewire.handler.delivering.deliver import LEASE, GivenMessage
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.operate import find_outgoing
@@ -35,6 +46,7 @@ if TYPE_CHECKING:
     from oncewire.handler.runtime.handler import Handler
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 CONNECTIONS = 64
 """Requests under way at once; the handler's commit serves all of them together."""
@@ -160,10 +172,51 @@ class Remote(Verbs):
             raise
 
 
+# Reaching: who comes while another process has the store asks that one through its control
+# socket, or waits a little until the store is free.
+
+PATIENCE = 15.0
+"""Seconds to wait for a handler that starts, or a command that ends."""
+
+_PAUSE = 0.05
+
+_STRIKES = 3
+
+
+async def running_or(settings: Settings, make: Callable[[], T]) -> Remote | T:
+    """The running handler, or what `make` makes of the store once it is free."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE
+    strikes = 0
+    while True:
+        remote = await Remote.connect(socket_path(settings))
+        if remote is not None:
+            return remote
+        try:
+            return make()
+        except StoreProblem:
+            # It is in use: by a handler that is about to listen, or another command. One that
+            # let go of it in this very moment is no reason to give up either.
+            owned = is_owned(store_path(settings))
+            strikes = 0 if owned else strikes + 1
+            if loop.time() > deadline or strikes >= _STRIKES:
+                raise
+        await asyncio.sleep(_PAUSE)
+
+
+async def tell_running(settings: Settings) -> None:
+    """Let the handler that runs, if one does, read the files of its party anew."""
+    remote = await Remote.connect(socket_path(settings))
+    if remote is None:
+        return
+    try:
+        await remote.reload()
+    finally:
+        await remote.close()
+
+
 # The two that do verbs in this process: a handler that runs, and an engine without a handler, which
 # stores what it is given and leaves sending to the next handler.
-
-T = TypeVar("T")
 
 PROBE = 4.0
 """Seconds within which a handler that lives takes a turn."""
@@ -350,3 +403,86 @@ def _needs_handler(verb: str) -> NotAllowed:
     return NotAllowed(
         f"{verb} needs a handler that runs, and none does", remedy="start `oncewire serve`"
     )
+
+
+# A program's end: the verbs in handier words, over whoever does them.
+
+
+class Reached:
+    """What an open party and its blocking twin share: who does the verbs, and for how long."""
+
+    def __init__(self, settings: Settings, verbs: Remote | LocalHandler) -> None:
+        self.verbs, self.agreements = verbs, AgreementFolder(settings)
+        self._name, self._closed = settings.party.name, False
+        self.transports = settings.transports
+
+    def close(self) -> None:
+        """Take no more verbs: the handler that did them is gone."""
+        self._closed = True
+
+    def check_open(self) -> None:
+        """Refuse a call that would never be answered."""
+        if self._closed:
+            raise NotAllowed(
+                f"the party {self._name} is closed",
+                remedy="call it inside the `with` block that opened it",
+            )
+
+
+class PartyFace(PartyVerbs):
+    """What a program may ask, with and without an event loop: the verbs of the table, and here
+    those that a program has in handier words than the control socket."""
+
+    _reached: Reached
+
+    @Method
+    async def send(
+        self,
+        to: str,
+        *documents: Document,
+        media_type: str = "",
+        options: SendOptions | None = None,
+    ) -> Accepted:
+        """Send documents to a partner as one message; when this returns, it is stored.
+
+        `to` is the partner's name or PartyId. A document is bytes, a Path, a file that is open for
+        reading bytes, or a Payload; a message without any has its action alone to say, which the
+        standard allows. A program that may repeat a call after a crash gives `options` a
+        message_id of its own: the same id with the same content is accepted again and sent once.
+        """
+        _given("to", to, str, "name the partner first, then the documents")
+        wishes = AS_AGREED if options is None else options
+        _given("options", wishes, SendOptions, "give oncewire.SendOptions(...)")
+        agreement = find_agreement(self._reached.agreements.readable(to), to)
+        payloads = payloads_of(documents, media_type)
+        there = self._reached.transports
+        return await self._reached.verbs.submit(submission_of(agreement, payloads, wishes, there))
+
+    @Method
+    async def submit(self, submission: Submission) -> Accepted:
+        """Send a submission that is at hand, such as `message.response(...)`."""
+        return await self._reached.verbs.send(submission)
+
+    @Method
+    async def confirm(self, message: ReceivedMessage) -> bool:
+        """Say that you have a message that `take` gave: it is not handed out again.
+
+        True when that was new; saying it twice is harmless.
+        """
+        _given("message", message, ReceivedMessage, "give the message that `take` returned")
+        return await self._reached.verbs.confirm(message.sender, message.message_id)
+
+    @Method
+    async def confirm_notice(self, notice: Notice) -> bool:
+        """Say that you know of a failure that `notices` told: it is not told again.
+
+        True when it was still owed; saying it twice is harmless.
+        """
+        _given("notice", notice, Notice, "give the notice that `notices` returned")
+        return await self._reached.verbs.confirm_notice(notice.notice_id)
+
+
+def _given(name: str, value: object, kind: type, remedy: str) -> None:
+    """Refuse an argument that is of another kind than it must be."""
+    if not isinstance(value, kind):
+        raise InvalidValue(f"{name} is no {kind.__name__}: {repr(value)[:32]}", remedy=remedy)

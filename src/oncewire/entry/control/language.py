@@ -31,7 +31,6 @@ from oncewire.message.payload import Content, DistantPayload
 from oncewire.wire.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
-    from oncewire.entry.party.settings import Settings
     from oncewire.store.spool_contract import Spool
 
 
@@ -51,11 +50,6 @@ Part: TypeAlias = "bytes | Content"
 
 # The kernel's sun_path holds 108 bytes with the final zero.
 _SUN_PATH = 107
-
-
-def socket_path(settings: Settings) -> Path:
-    """Where the handler of a party listens for commands."""
-    return settings.path(settings.store.path).with_suffix(".sock")
 
 
 @contextmanager

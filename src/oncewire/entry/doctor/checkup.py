@@ -22,7 +22,7 @@ from oncewire.entry.messages.stored import outworn
 from oncewire.entry.party.agreements import Kept, load_readable, other_certificate
 from oncewire.entry.party.keys import describe_keys, is_private
 from oncewire.entry.party.settings import Settings, is_installed
-from oncewire.entry.running.assemble import (
+from oncewire.entry.party.store import (
     MANIFEST,
     RECORD,
     UNREADABLE,

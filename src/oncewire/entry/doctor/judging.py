@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from oncewire.entry.party.settings import Settings
-from oncewire.entry.running.assemble import open_readers, reading
+from oncewire.entry.party.store import open_readers, reading
 from oncewire.journal.check import JournalReport, check_journal, message_key
 from oncewire.journal.identity import unchained
 from oncewire.journal.outcome import fold_outcome

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from oncewire.entry.delivery.webhook import SignedPosts
 from oncewire.entry.logs import clean_text
 from oncewire.entry.party.settings import Settings, is_installed
-from oncewire.entry.running.assemble import store_path
+from oncewire.entry.party.store import store_path
 from oncewire.entry.running.transports import relay_settings
 from oncewire.entry.watching.alerts import FILE, Alert, Alerting, Alerts, Way
 from oncewire.errors import InvalidValue, NotHere, TransportProblem

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from oncewire.entry.files import PRIVATE_FOLDER, make_folder
 from oncewire.entry.party.settings import Settings
-from oncewire.entry.running.assemble import is_owned, store_path
+from oncewire.entry.party.store import is_owned, store_path
 from oncewire.errors import InvalidValue, NotAllowed, TransportProblem
 
 START_SECONDS = 60.0

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, sync_folder
 from oncewire.entry.party.settings import FILE, Settings
-from oncewire.entry.running.assemble import (
+from oncewire.entry.party.store import (
     MANIFEST,
     find_replaced,
     put_record,

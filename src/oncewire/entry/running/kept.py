@@ -7,7 +7,7 @@ from contextlib import closing
 
 from oncewire.entry.messages.stored import InflatedContent, contents_of, files_of, why_not_kept
 from oncewire.entry.party.settings import Settings
-from oncewire.entry.running.assemble import open_readers
+from oncewire.entry.party.store import open_readers
 from oncewire.errors import NotAllowed, NotHere, OncewireError, StoreDamaged
 from oncewire.handler.content_digest import check_kept
 from oncewire.handler.delivering.view import read_view

@@ -26,20 +26,19 @@ from contextlib import (
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from oncewire.entry.control.client import LocalHandler, OfflineStore, Remote
-from oncewire.entry.control.language import socket_path
+from oncewire.entry.control.client import (
+    LocalHandler,
+    OfflineStore,
+    PartyFace,
+    Reached,
+    Remote,
+    running_or,
+)
 from oncewire.entry.control.verb import Awaiting, Blocking, Method, Verb
-from oncewire.entry.control.verbs import PartyVerbs
 from oncewire.entry.delivery.received_message import ReceivedMessage
-from oncewire.entry.messages.documents import Document, payloads_of
-from oncewire.entry.messages.submitting import AS_AGREED, SendOptions, find_agreement, submission_of
-from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.party.settings import Settings, load
-from oncewire.entry.running import assemble
-from oncewire.entry.running.assemble import running_or
-from oncewire.entry.running.serving import prepare, serving
-from oncewire.errors import InvalidValue, NotAllowed
-from oncewire.handler.actions import Accepted, Notice, Submission
+from oncewire.entry.running.serving import make_engine, prepare, serving
+from oncewire.errors import NotAllowed
 
 # Reach: find who does a party's work now, so that there are never two writers of its store.
 #
@@ -50,7 +49,7 @@ from oncewire.handler.actions import Accepted, Notice, Submission
 
 def offline(settings: Settings) -> OfflineStore:
     """The store of a party whose handler does not run."""
-    return OfflineStore(assemble.make_engine(settings), settings=settings)
+    return OfflineStore(make_engine(settings), settings=settings)
 
 
 @asynccontextmanager
@@ -77,101 +76,10 @@ async def reach_running(settings: Settings) -> AsyncIterator[Remote | LocalHandl
         await found.close()
 
 
-async def tell_running(settings: Settings) -> None:
-    """Let the handler that runs, if one does, read the files of its party anew."""
-    remote = await Remote.connect(socket_path(settings))
-    if remote is None:
-        return
-    try:
-        await remote.reload()
-    finally:
-        await remote.close()
-
-
 R = TypeVar("R")
 
 WAIT = 30.0
 """Seconds that one question waits for the next message."""
-
-
-class Reached:
-    """What an open party and its blocking twin share: who does the verbs, and for how long."""
-
-    def __init__(self, settings: Settings, verbs: Remote | LocalHandler) -> None:
-        self.verbs, self.agreements = verbs, AgreementFolder(settings)
-        self._name, self._closed = settings.party.name, False
-        self.transports = settings.transports
-
-    def close(self) -> None:
-        """Take no more verbs: the handler that did them is gone."""
-        self._closed = True
-
-    def check_open(self) -> None:
-        """Refuse a call that would never be answered."""
-        if self._closed:
-            raise NotAllowed(
-                f"the party {self._name} is closed",
-                remedy="call it inside the `with` block that opened it",
-            )
-
-
-class PartyFace(PartyVerbs):
-    """What a program may ask, with and without an event loop: the verbs of the table, and here
-    those that a program has in handier words than the control socket."""
-
-    _reached: Reached
-
-    @Method
-    async def send(
-        self,
-        to: str,
-        *documents: Document,
-        media_type: str = "",
-        options: SendOptions | None = None,
-    ) -> Accepted:
-        """Send documents to a partner as one message; when this returns, it is stored.
-
-        `to` is the partner's name or PartyId. A document is bytes, a Path, a file that is open for
-        reading bytes, or a Payload; a message without any has its action alone to say, which the
-        standard allows. A program that may repeat a call after a crash gives `options` a
-        message_id of its own: the same id with the same content is accepted again and sent once.
-        """
-        _given("to", to, str, "name the partner first, then the documents")
-        wishes = AS_AGREED if options is None else options
-        _given("options", wishes, SendOptions, "give oncewire.SendOptions(...)")
-        agreement = find_agreement(self._reached.agreements.readable(to), to)
-        payloads = payloads_of(documents, media_type)
-        there = self._reached.transports
-        return await self._reached.verbs.submit(submission_of(agreement, payloads, wishes, there))
-
-    @Method
-    async def submit(self, submission: Submission) -> Accepted:
-        """Send a submission that is at hand, such as `message.response(...)`."""
-        return await self._reached.verbs.send(submission)
-
-    @Method
-    async def confirm(self, message: ReceivedMessage) -> bool:
-        """Say that you have a message that `take` gave: it is not handed out again.
-
-        True when that was new; saying it twice is harmless.
-        """
-        _given("message", message, ReceivedMessage, "give the message that `take` returned")
-        return await self._reached.verbs.confirm(message.sender, message.message_id)
-
-    @Method
-    async def confirm_notice(self, notice: Notice) -> bool:
-        """Say that you know of a failure that `notices` told: it is not told again.
-
-        True when it was still owed; saying it twice is harmless.
-        """
-        _given("notice", notice, Notice, "give the notice that `notices` returned")
-        return await self._reached.verbs.confirm_notice(notice.notice_id)
-
-
-def _given(name: str, value: object, kind: type, remedy: str) -> None:
-    """Refuse an argument that is of another kind than it must be."""
-    if not isinstance(value, kind):
-        raise InvalidValue(f"{name} is no {kind.__name__}: {repr(value)[:32]}", remedy=remedy)
 
 
 class OpenParty(PartyFace, Awaiting):

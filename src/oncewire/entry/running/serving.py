@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.certificates import facts, read_certificates
 from oncewire.agreement.check.exposure import EXPIRING_SOON
-from oncewire.entry.control.client import LocalHandler, Remote
-from oncewire.entry.control.language import socket_path
+from oncewire.entry.control.client import LocalHandler, Remote, running_or
 from oncewire.entry.control.server import ControlServer
 from oncewire.entry.control.verbs import Status
 from oncewire.entry.delivery.function import application_of
@@ -32,19 +32,20 @@ from oncewire.entry.party.agreements import (
     Kept,
     Readable,
     Stamp,
+    load_readable,
     stamp_of,
 )
-from oncewire.entry.party.partners import keys_of
-from oncewire.entry.party.settings import Settings
-from oncewire.entry.running.assemble import (
-    find_restored,
-    in_force,
-    make_engine,
-    make_handler,
-    running_or,
+from oncewire.entry.party.partners import agreement_with_itself, keys_of
+from oncewire.entry.party.settings import Settings, party_name
+from oncewire.entry.party.store import find_restored, open_store, socket_path
+from oncewire.entry.running.transports import (
+    client_settings,
+    http_transport,
+    other_transports,
+    server_settings,
 )
-from oncewire.entry.running.transports import client_settings, server_settings
 from oncewire.errors import HandlerFailed, NotAllowed, OncewireError, StoreDamaged, TransportProblem
+from oncewire.handler.context import HandlerContext, Keys, KillPoints
 from oncewire.handler.delivering.deliver import Application
 from oncewire.handler.perform import HANDLER
 from oncewire.handler.runtime.beside import RELOAD
@@ -52,7 +53,9 @@ from oncewire.handler.runtime.commit_loop import Supervisor
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.runtime.upkeep import OutageIncident
+from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY, Instant, format_instant
+from oncewire.store.contract import Store
 from oncewire.transport.budget import TurnsAway
 from oncewire.transport.http.transport import HttpTransport
 
@@ -306,6 +309,64 @@ LAST_SECONDS = 10.0
 
 BUDGET, FAILED = f"{HANDLER} budget", f"{HANDLER} failed"
 """Where the incidents are of partners that were sent away, and of a handler that failed."""
+
+
+def in_force(settings: Settings, kept: Iterable[Kept]) -> Agreements:
+    """The agreements with partners, and the one by which the handler answers its own party."""
+    own = agreement_with_itself(settings)
+    found = [known.agreement for known in kept]
+    return Agreements(found if own is None else [*found, own])
+
+
+def make_node(
+    settings: Settings,
+    store: Store,
+    agreements: tuple[Kept, ...],
+    keys: Keys | None,
+    *,
+    at_rest: bool = False,
+) -> HandlerContext:
+    """The node of a party over an open store."""
+    return HandlerContext(
+        party_name(settings),
+        store,
+        in_force(settings, agreements),
+        RealWorld(),
+        keys=keys,
+        body_max=settings.http.max_body,
+        at_rest=at_rest,
+    )
+
+
+def make_handler(settings: Settings, application: Application | None = None) -> Handler:
+    """A handler of the party over its transports, not started yet; it owns the store from here on.
+
+    Everything that can be wrong with files is found before the store is opened.
+    """
+    agreements = tuple(load_readable(settings).kept)
+    keys = keys_of(settings)
+    http = http_transport(settings, agreements)
+    transports = {http.name: http, **other_transports(settings)}
+    kill = KillPoints.from_environment()
+    store = open_store(settings)
+    try:
+        node = make_node(settings, store, agreements, keys)
+        return Handler(node, transports, application=application, kill=kill)
+    except BaseException:
+        store.close()
+        raise
+
+
+def make_engine(settings: Settings) -> Engine:
+    """An engine at rest: it stores and confirms, and leaves sending to the next handler."""
+    agreements = tuple(load_readable(settings).kept)
+    keys = keys_of(settings)
+    store = open_store(settings, at_rest=True)
+    try:
+        return Engine(make_node(settings, store, agreements, keys, at_rest=True))
+    except BaseException:
+        store.close()
+        raise
 
 
 class Prepared(NamedTuple):

@@ -31,9 +31,17 @@ from typing import BinaryIO
 
 from oncewire.entry.running import serving
 from oncewire.errors import StoreProblem
-from oncewire.lab.bench.exchange import RECEIVER, SENDER, SIDE, Child, Task, make_pair, open_limit
+from oncewire.lab.bench.exchange import (
+    RECEIVER,
+    SENDER,
+    SIDE,
+    Child,
+    Task,
+    make_pair,
+    obey,
+    open_limit,
+)
 from oncewire.lab.bench.figures import Configuration, Figure, Outcome, Plan
-from oncewire.lab.bench.side import obey
 from oncewire.lab.demo.ways import free_port
 from oncewire.store.spool import Removal
 from oncewire.transport.contract import Cargo, Delivery, Reply

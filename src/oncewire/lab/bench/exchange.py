@@ -6,6 +6,7 @@ commit before anything leaves. The limit runs by turns with them.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -14,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -354,3 +356,60 @@ def run(configurations: Sequence[Configuration], plan: Plan) -> Outcome:
         plan.tell("others, where they are installed")
         peers = tuple(measure_peer(peer, plan, first.in_flight, first.size) for peer in PEERS)
     return Outcome("exchange", "messages", LIMIT_WORDS, figures, default, peers)
+
+
+# A child's end: what every process of a benchmark does with its tasks.
+
+
+async def push_for(task: Task, one: Callable[[], Awaitable[None]]) -> Task:
+    """Do `one` over and over for the task's seconds, as many of them at a time as it asks for."""
+    began = time.perf_counter()
+    end, took = began + task["seconds"], []
+
+    async def repeat() -> None:
+        while (start := time.perf_counter()) < end:
+            await one()
+            took.append(time.perf_counter() - start)
+
+    await asyncio.gather(*(repeat() for _ in range(task["in_flight"])))
+    seconds = time.perf_counter() - began
+    return {"messages": len(took), "seconds": seconds, **latency(took)}
+
+
+def latency(took: list[float]) -> Task:
+    """The median, and what one in a hundred exceeds, in milliseconds."""
+    took = sorted(took)
+    return {
+        "p50_ms": 1e3 * took[len(took) // 2],
+        "p99_ms": 1e3 * took[int(0.99 * (len(took) - 1))],
+    }
+
+
+def peak_mb() -> float:
+    """The most memory that this process ever held. `getrusage` would count its parent's peak, which
+    survives the start of another program."""
+    status = Path("/proc/self/status")
+    if not status.is_file():
+        return 0.0
+    return round(int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024, 1)
+
+
+async def obey(do: Callable[[Task], Awaitable[Task]], **facts: object) -> None:
+    """Do the tasks of standard input until it ends; `facts` are told at once."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    pipe, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer
+    )
+    _tell({"ready": True, **facts})
+    try:
+        while line := await reader.readline():
+            _tell(await do(json.loads(line)))
+    finally:
+        pipe.close()
+
+
+def _tell(result: Task) -> None:
+    """Write one line to the parent process."""
+    sys.stdout.write(json.dumps(result) + "\n")
+    sys.stdout.flush()

@@ -21,8 +21,7 @@ import apsw
 import httptools
 
 from oncewire.entry.running import serving
-from oncewire.lab.bench.exchange import Task
-from oncewire.lab.bench.side import obey, peak_mb
+from oncewire.lab.bench.exchange import Task, obey, peak_mb
 
 ENVELOPE = 2_752
 """Bytes of an envelope and of the frame around it: with a document of 2 KB it makes 4.8 KB."""

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from oncewire.entry.party.keys import make_keys
 from oncewire.handler.world import RealWorld
-from oncewire.lab.bench.exchange import Child, Task
-from oncewire.lab.bench.side import obey, push_for
+from oncewire.lab.bench.exchange import Child, Task, obey, push_for
 from oncewire.lab.demo.ways import free_port, nats_server
 
 if TYPE_CHECKING:

@@ -12,10 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import json
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +23,7 @@ import apsw
 from oncewire.entry.files import make_folder
 from oncewire.entry.messages.submitting import SendOptions
 from oncewire.entry.running import serving
-from oncewire.lab.bench.exchange import RECEIVER, Task, name_of
+from oncewire.lab.bench.exchange import RECEIVER, Task, latency, name_of, obey, peak_mb, push_for
 from oncewire.store.spool import Removal
 
 if TYPE_CHECKING:
@@ -191,7 +189,7 @@ class Side:
             begun.append(asyncio.ensure_future(one()))
             await asyncio.sleep(1 / task["rate"])
         await asyncio.gather(*begun)
-        return _latency(took)
+        return latency(took)
 
     async def _count(self, _: Task) -> Task:
         """Count from now on what is asked of the store."""
@@ -215,62 +213,9 @@ class Side:
             await asyncio.gather(self._taking, return_exceptions=True)
 
 
-async def push_for(task: Task, one: Callable[[], Awaitable[None]]) -> Task:
-    """Do `one` over and over for the task's seconds, as many of them at a time as it asks for."""
-    began = time.perf_counter()
-    end, took = began + task["seconds"], []
-
-    async def repeat() -> None:
-        while (start := time.perf_counter()) < end:
-            await one()
-            took.append(time.perf_counter() - start)
-
-    await asyncio.gather(*(repeat() for _ in range(task["in_flight"])))
-    seconds = time.perf_counter() - began
-    return {"messages": len(took), "seconds": seconds, **_latency(took)}
-
-
-def _latency(took: list[float]) -> Task:
-    took = sorted(took)
-    return {
-        "p50_ms": 1e3 * took[len(took) // 2],
-        "p99_ms": 1e3 * took[int(0.99 * (len(took) - 1))],
-    }
-
-
-def peak_mb() -> float:
-    """The most memory that this process ever held. `getrusage` would count its parent's peak, which
-    survives the start of another program."""
-    status = Path("/proc/self/status")
-    if not status.is_file():
-        return 0.0
-    return round(int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024, 1)
-
-
 def _digest(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-async def obey(do: Callable[[Task], Awaitable[Task]], **facts: object) -> None:
-    """Do the tasks of standard input until it ends; `facts` are told at once."""
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    pipe, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer
-    )
-    _tell({"ready": True, **facts})
-    try:
-        while line := await reader.readline():
-            _tell(await do(json.loads(line)))
-    finally:
-        pipe.close()
-
-
-def _tell(result: Task) -> None:
-    """Write one line to the parent process."""
-    sys.stdout.write(json.dumps(result) + "\n")
-    sys.stdout.flush()
 
 
 async def run(folder: Path, counting: Counting) -> None:

@@ -166,12 +166,12 @@ _CHANGES: tuple[dict[str, Any], ...] = (
 
 def _run(which: Benchmark, configurations: list[Configuration], plan: Plan) -> Outcome:
     """Import and run one benchmark; some need packages that others do not."""
-    from oncewire.lab.bench import codec, document, exchange, growth, store, window
+    from oncewire.lab.bench import codec, document, exchange, growth, store
 
     first = configurations[0]
     works: dict[Benchmark, Callable[[], Outcome]] = {
         Benchmark.EXCHANGE: lambda: exchange.run(configurations, plan),
-        Benchmark.WINDOW: lambda: window.run(first, plan),
+        Benchmark.WINDOW: lambda: growth.run_window(first, plan),
         Benchmark.CODEC: lambda: codec.run(plan),
         Benchmark.SIGNATURE: lambda: codec.run_signature(plan),
         Benchmark.STORE: lambda: store.run(plan),

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 from oncewire.entry.cli.config import link_to
 from oncewire.entry.control.client import Remote
-from oncewire.entry.control.language import socket_path
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.control.verbs import user_name
 from oncewire.entry.doctor.judging import Verdict, journal_rows, judge
@@ -33,7 +32,7 @@ from oncewire.entry.party.folder import card_of, make_party, read_card
 from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.partners import PartnerOptions, add_partner, with_values
 from oncewire.entry.party.settings import PREFIX, Settings, is_installed, load
-from oncewire.entry.running.assemble import reading
+from oncewire.entry.party.store import reading, socket_path
 from oncewire.errors import NotAllowed, NotHere, OncewireError, TransportProblem
 from oncewire.handler.actions import Submission
 from oncewire.handler.world import RealWorld

@@ -1,35 +1,25 @@
-"""Assemble: from settings to a handler. The one place that picks a store and transports."""
+"""The store of a party: where it is, which one it is, who has it open, and views of it.
+
+The one place that picks a store. Commands that only read import nothing of a handler by it.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-from oncewire.agreement.agreement import Agreements
-from oncewire.entry.control.client import Remote
-from oncewire.entry.control.language import socket_path
 from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, write_new
-from oncewire.entry.party.agreements import Kept, load_readable
-from oncewire.entry.party.partners import agreement_with_itself, keys_of
 from oncewire.entry.party.settings import Settings, party_name
-from oncewire.entry.running.transports import http_transport, other_transports
 from oncewire.errors import InvalidValue, NotHere, OncewireError, StoreProblem, StoreReplaced
-from oncewire.handler.context import HandlerContext, Keys, KillPoints
-from oncewire.handler.delivering.deliver import Application
-from oncewire.handler.runtime.engine import Engine
-from oncewire.handler.runtime.handler import Handler
-from oncewire.handler.world import RealWorld
 from oncewire.message.instant import Instant, format_instant, parse_instant
-from oncewire.store.contract import Reader, Store
+from oncewire.store.contract import Reader
 from oncewire.store.postgresql import connection as postgresql
 from oncewire.store.postgresql.reader import PostgresReaders
 from oncewire.store.postgresql.store import PostgresStore
@@ -129,6 +119,11 @@ def store_path(settings: Settings) -> Path:
     return settings.path(settings.store.path)
 
 
+def socket_path(settings: Settings) -> Path:
+    """Where the handler of a party listens for commands."""
+    return settings.path(settings.store.path).with_suffix(".sock")
+
+
 def store_place(settings: Settings) -> str:
     """Where the party's database is, for people."""
     url = settings.store.url
@@ -209,98 +204,7 @@ def reading(settings: Settings) -> Iterator[Reader]:
         yield reader
 
 
-def in_force(settings: Settings, kept: Iterable[Kept]) -> Agreements:
-    """The agreements with partners, and the one by which the handler answers its own party."""
-    own = agreement_with_itself(settings)
-    found = [known.agreement for known in kept]
-    return Agreements(found if own is None else [*found, own])
-
-
-def make_node(
-    settings: Settings,
-    store: Store,
-    agreements: tuple[Kept, ...],
-    keys: Keys | None,
-    *,
-    at_rest: bool = False,
-) -> HandlerContext:
-    """The node of a party over an open store."""
-    return HandlerContext(
-        party_name(settings),
-        store,
-        in_force(settings, agreements),
-        RealWorld(),
-        keys=keys,
-        body_max=settings.http.max_body,
-        at_rest=at_rest,
-    )
-
-
-def make_handler(settings: Settings, application: Application | None = None) -> Handler:
-    """A handler of the party over its transports, not started yet; it owns the store from here on.
-
-    Everything that can be wrong with files is found before the store is opened.
-    """
-    agreements = tuple(load_readable(settings).kept)
-    keys = keys_of(settings)
-    http = http_transport(settings, agreements)
-    transports = {http.name: http, **other_transports(settings)}
-    kill = KillPoints.from_environment()
-    store = open_store(settings)
-    try:
-        node = make_node(settings, store, agreements, keys)
-        return Handler(node, transports, application=application, kill=kill)
-    except BaseException:
-        store.close()
-        raise
-
-
-def make_engine(settings: Settings) -> Engine:
-    """An engine at rest: it stores and confirms, and leaves sending to the next handler."""
-    agreements = tuple(load_readable(settings).kept)
-    keys = keys_of(settings)
-    store = open_store(settings, at_rest=True)
-    try:
-        return Engine(make_node(settings, store, agreements, keys, at_rest=True))
-    except BaseException:
-        store.close()
-        raise
-
-
-# Ownership: which process has a party's store open for writing, and waiting for one's turn.
-#
-# There are never two writers of one store. Who comes while another has it asks that one through
-# its control socket, or waits a little until the store is free.
-
-PATIENCE = 15.0
-"""Seconds to wait for a handler that starts, or a command that ends."""
-
-_PAUSE = 0.05
-
-_STRIKES = 3
-
-T = TypeVar("T")
-
-
-async def running_or(settings: Settings, make: Callable[[], T]) -> Remote | T:
-    """The running handler, or what `make` makes of the store once it is free."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + PATIENCE
-    strikes = 0
-    while True:
-        remote = await Remote.connect(socket_path(settings))
-        if remote is not None:
-            return remote
-        try:
-            return make()
-        except StoreProblem:
-            # It is in use: by a handler that is about to listen, or another command. One that
-            # let go of it in this very moment is no reason to give up either.
-            owned = is_owned(store_path(settings))
-            strikes = 0 if owned else strikes + 1
-            if loop.time() > deadline or strikes >= _STRIKES:
-                raise
-        await asyncio.sleep(_PAUSE)
+# Ownership: which process has the party's store open for writing. There are never two.
 
 
 def owner_of(path: Path) -> int:
