@@ -21,8 +21,7 @@ from collections import Counter
 from pathlib import Path
 
 import oncewire
-from oncewire.entry.party.folder import make_party, read_card
-from oncewire.entry.party.keys import KeyKind
+from oncewire.entry.party.folder import KeyKind, make_party, read_card
 from oncewire.entry.party.partners import PartnerOptions, add_partner
 from oncewire.entry.party.settings import load
 from oncewire.handler.world import RealWorld

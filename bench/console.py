@@ -23,8 +23,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from bench.find import made, name_of, order_of
 from oncewire.entry.cli.config import link_to
-from oncewire.entry.party.folder import make_party, read_card
-from oncewire.entry.party.keys import KeyKind
+from oncewire.entry.party.folder import KeyKind, make_party, read_card
 from oncewire.entry.party.partners import PartnerOptions, add_partner
 from oncewire.entry.party.settings import load
 from oncewire.handler.world import RealWorld

@@ -30,7 +30,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from oncewire.entry.party.keys import KeyKind, make_keys
+from oncewire.entry.party.folder import KeyKind, make_keys
 from oncewire.handler.actions import Submission
 from oncewire.handler.context import Keys
 from oncewire.handler.runtime.handler import Handler

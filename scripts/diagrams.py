@@ -22,7 +22,7 @@ import draw_states  # noqa: E402
 
 from oncewire.entry.console import ladder  # noqa: E402
 from oncewire.entry.messages.story import tell  # noqa: E402
-from oncewire.entry.watching.channels import ChannelView, channels_of  # noqa: E402
+from oncewire.entry.watching.snapshot import ChannelView, channels_of  # noqa: E402
 from oncewire.message.instant import MINUTE  # noqa: E402
 from oncewire.wire.parcel import Parcel  # noqa: E402
 from tests.handler.network import Network  # noqa: E402

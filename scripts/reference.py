@@ -28,8 +28,7 @@ from oncewire.entry.admin.app import AdminApp
 from oncewire.entry.admin.routes import page as openapi_page
 from oncewire.entry.cli.main import build
 from oncewire.entry.cli.output import EXIT_CODES
-from oncewire.entry.party.folder import make_party
-from oncewire.entry.party.keys import KeyKind
+from oncewire.entry.party.folder import KeyKind, make_party
 from oncewire.entry.party.settings import KEYS as SETTINGS
 from oncewire.entry.party.settings import load
 from oncewire.entry.party.store import open_store

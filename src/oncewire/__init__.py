@@ -113,12 +113,12 @@ if TYPE_CHECKING:
     from oncewire.entry.running.open_party import OpenParty as OpenParty
     from oncewire.entry.running.open_party import open_party as open_party
     from oncewire.entry.running.open_party import open_party_blocking as open_party_blocking
-    from oncewire.entry.watching.channels import ChannelView as ChannelView
-    from oncewire.entry.watching.channels import WindowCell as WindowCell
+    from oncewire.entry.watching.snapshot import ChannelView as ChannelView
     from oncewire.entry.watching.snapshot import Overview as Overview
     from oncewire.entry.watching.snapshot import PartnerOverview as PartnerOverview
     from oncewire.entry.watching.snapshot import Readiness as Readiness
     from oncewire.entry.watching.snapshot import RefusedMessage as RefusedMessage
+    from oncewire.entry.watching.snapshot import WindowCell as WindowCell
     from oncewire.handler.actions import Accepted as Accepted
     from oncewire.handler.actions import Notice as Notice
     from oncewire.handler.actions import Submission as Submission
@@ -134,7 +134,7 @@ if TYPE_CHECKING:
 _ROOMS = {
     "Accepted": "oncewire.handler.actions",
     "BlockingParty": "oncewire.entry.running.open_party",
-    "ChannelView": "oncewire.entry.watching.channels",
+    "ChannelView": "oncewire.entry.watching.snapshot",
     "ConnectedParty": "oncewire.entry.admin.client",
     "Document": "oncewire.entry.messages.documents",
     "DocumentFacts": "oncewire.entry.messages.story",
@@ -165,7 +165,7 @@ _ROOMS = {
     "Trouble": "oncewire.entry.messages.outlook",
     "Usual": "oncewire.entry.messages.timing",
     "Wait": "oncewire.entry.messages.timing",
-    "WindowCell": "oncewire.entry.watching.channels",
+    "WindowCell": "oncewire.entry.watching.snapshot",
     "connect": "oncewire.entry.admin.client",
     "open_party": "oncewire.entry.running.open_party",
     "open_party_blocking": "oncewire.entry.running.open_party",

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.party.folder import make_party, read_card
-from oncewire.entry.party.keys import KeyKind
+from oncewire.entry.party.folder import KeyKind, make_party, read_card
 from oncewire.entry.party.partners import PartnerOptions, add_partner, with_values
 from oncewire.entry.party.settings import load
 from oncewire.handler.world import RealWorld

@@ -20,8 +20,7 @@ from lxml import etree
 
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import load_readable
-from oncewire.entry.party.folder import make_party
-from oncewire.entry.party.keys import KeyKind
+from oncewire.entry.party.folder import KeyKind, make_party
 from oncewire.entry.party.settings import load
 from oncewire.errors import ValueNotRecognized
 from oncewire.handler.world import RealWorld

@@ -10,8 +10,7 @@ import pytest
 
 from oncewire.agreement.certificates import read_certificates, spoken_fingerprint
 from oncewire.entry.cli import output
-from oncewire.entry.party.folder import fingerprints_of
-from oncewire.entry.party.keys import KeyKind, make_keys
+from oncewire.entry.party.folder import KeyKind, fingerprints_of, make_keys
 from oncewire.entry.party.partners import with_values
 from oncewire.handler.world import RealWorld
 from oncewire.message.envelope import TRIAL_MARK, TRIAL_SERVICE

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.party.folder import make_party
-from oncewire.entry.party.keys import KeyKind
+from oncewire.entry.party.folder import KeyKind, make_party
 from oncewire.handler.world import RealWorld
 from tests.entry.served import Served
 from tests.entry.terminal import run

@@ -10,8 +10,7 @@ import pytest
 
 from oncewire.entry.cli.partners import taken_over
 from oncewire.entry.party.agreements import load_all
-from oncewire.entry.party.folder import read_card
-from oncewire.entry.party.keys import KeyKind, make_keys
+from oncewire.entry.party.folder import KeyKind, make_keys, read_card
 from oncewire.entry.party.partners import keys_of, with_values
 from oncewire.entry.party.settings import load
 from oncewire.entry.running.open_party import open_party_blocking

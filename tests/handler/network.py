@@ -39,7 +39,7 @@ from oncewire.handler.sending.answer import Answer, Awaited
 from oncewire.handler.sending.transmit import Transmission
 from oncewire.journal.check import JournalReport, check_journal
 from oncewire.journal.row import Row
-from oncewire.lab.simulation.options import Options
+from oncewire.lab.simulation.plan import Options
 from oncewire.message.envelope import Error, Message, Payload
 from oncewire.message.form import Form
 from oncewire.message.ids import Service

@@ -25,7 +25,7 @@ from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.world import RealWorld
 from oncewire.journal.row import Row
-from oncewire.lab.simulation.options import Options
+from oncewire.lab.simulation.plan import Options
 from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
 from oncewire.store.contract import Store

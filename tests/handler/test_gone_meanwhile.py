@@ -6,7 +6,7 @@ import pytest
 
 from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml import read_toml
-from oncewire.lab.simulation.options import Options
+from oncewire.lab.simulation.plan import Options
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import HOUR, MINUTE
 from oncewire.protocol.states import IncomingState, OutgoingState

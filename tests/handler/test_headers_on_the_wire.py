@@ -9,7 +9,7 @@ import pytest
 from oncewire.handler.actions import Source
 from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending.answer import Answer
-from oncewire.lab.simulation.options import Options
+from oncewire.lab.simulation.plan import Options
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
 from tests.handler.hub.test_hub import CALM

@@ -11,7 +11,7 @@ import pytest
 from oncewire.handler.actions import Source, Submission
 from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending.answer import Answer
-from oncewire.lab.simulation.options import Options
+from oncewire.lab.simulation.plan import Options
 from oncewire.message.envelope import DeliverySemantics, Error, Message, MessageKind, Payload
 from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, HOUR

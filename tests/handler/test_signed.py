@@ -16,7 +16,7 @@ from oncewire.handler.authentication import proves_receipt, references_sent
 from oncewire.handler.context import Keys
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.encryption import whole_parcel
-from oncewire.lab.simulation.options import Options
+from oncewire.lab.simulation.plan import Options
 from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import SpoolSlice, StoredParcel

@@ -15,7 +15,7 @@ from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
 from oncewire.journal.check import check_journal
 from oncewire.journal.history import explain
-from oncewire.lab.simulation.options import Options, plan_of
+from oncewire.lab.simulation.plan import Options, plan_of
 from oncewire.lab.simulation.world import World
 from oncewire.message.envelope import (
     Acknowledgment,

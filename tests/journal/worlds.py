@@ -10,7 +10,7 @@ from typing import Any
 
 from oncewire.journal.row import Row
 from oncewire.lab.simulation.draw import draw
-from oncewire.lab.simulation.options import Options, plan_of
+from oncewire.lab.simulation.plan import Options, plan_of
 from oncewire.lab.simulation.world import World
 from tests.journal.scenarios import SCENARIOS
 

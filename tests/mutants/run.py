@@ -66,7 +66,7 @@ def caught(mutant: Mutant) -> str | None:
 
 def _caught_in_world(mutant: Mutant) -> str | None:
     """The promise that a simulated world saw broken."""
-    from oncewire.lab.simulation.options import Options, plan_of
+    from oncewire.lab.simulation.plan import Options, plan_of
     from oncewire.lab.simulation.world import run
 
     options = Options(**eval(f"dict({mutant.world})", {}))

@@ -16,8 +16,7 @@ from oncewire.entry.admin.server import admin_port
 from oncewire.entry.admin.tokens import TokenFile
 from oncewire.entry.cli.lake import books_at
 from oncewire.entry.control.verb import Permission
-from oncewire.entry.party.folder import make_party
-from oncewire.entry.party.keys import KeyKind, make_keys
+from oncewire.entry.party.folder import KeyKind, make_keys, make_party
 from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue, JournalProblem, NotAllowed, StoreGone
 from oncewire.handler.world import RealWorld

@@ -12,7 +12,7 @@ from msgspec.structs import replace as with_values
 from typer.testing import CliRunner
 
 from oncewire.agreement.check.dangers import check
-from oncewire.lab.simulation.options import Options, plan_of
+from oncewire.lab.simulation.plan import Options, plan_of
 from oncewire.lab.simulation.world import World
 from oncewire.message.instant import MINUTE, SECOND
 from oncewire.pipeline import jobs

@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from oncewire.entry.cli import output
-from oncewire.entry.party.keys import KeyKind, make_keys
+from oncewire.entry.party.folder import KeyKind, make_keys
 from oncewire.entry.party.settings import load
 from oncewire.errors import JournalProblem
 from oncewire.journal import identity

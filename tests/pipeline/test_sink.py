@@ -17,8 +17,7 @@ from pyspark.sql import functions as f
 from oncewire.entry.admin.server import admin_port
 from oncewire.entry.admin.tokens import TokenFile
 from oncewire.entry.control.verb import Permission
-from oncewire.entry.party.folder import make_party
-from oncewire.entry.party.keys import KeyKind
+from oncewire.entry.party.folder import KeyKind, make_party
 from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.handler.world import RealWorld

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from oncewire.errors import StoreProblem
 from oncewire.lab.simulation import machine
-from oncewire.lab.simulation.options import Options, faults_of, plan_of
+from oncewire.lab.simulation.plan import Options, faults_of, plan_of
 from oncewire.lab.simulation.world import World
 from oncewire.pipeline import jobs
 from oncewire.pipeline.lake.lake import Lake

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from oncewire.agreement.agreement import Agreement
-from oncewire.lab.simulation.options import Options, plan_of, setting_of
 from oncewire.lab.simulation.papers import cpa_id_of, papers_of
-from oncewire.lab.simulation.plan import BUYER, SELLER
+from oncewire.lab.simulation.plan import BUYER, SELLER, Options, plan_of, setting_of
 from oncewire.lab.simulation.world import Result, World
 
 CPA_ID = cpa_id_of(SELLER)

@@ -12,7 +12,7 @@ import pytest
 
 from oncewire.errors import AgreementProblem
 from oncewire.journal.check import check_journal
-from oncewire.lab.simulation.options import Options, plan_of
+from oncewire.lab.simulation.plan import Options, plan_of
 from oncewire.lab.simulation.world import World
 from tests.simulation.given import world_of
 

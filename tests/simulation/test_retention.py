@@ -11,7 +11,7 @@ from oncewire.handler.runtime import retention
 from oncewire.handler.sending import seal
 from oncewire.journal.check import check_journal
 from oncewire.lab.simulation.connection import Arrive, Links, Turned
-from oncewire.lab.simulation.options import Options
+from oncewire.lab.simulation.plan import Options
 from oncewire.lab.simulation.world import World
 from oncewire.message.instant import HOUR, MINUTE, SECOND, Duration
 from tests.simulation.given import world_of

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from oncewire.lab.simulation.options import Options, faults_of
+from oncewire.lab.simulation.plan import Options, faults_of
 from oncewire.lab.simulation.world import Result
 from tests.simulation.given import simulate, world_of
 

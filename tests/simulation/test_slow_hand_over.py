@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from oncewire.lab.simulation.options import Options, plan_of
-from oncewire.lab.simulation.plan import SELLER, Mood, Whim
+from oncewire.lab.simulation.plan import SELLER, Mood, Options, Whim, plan_of
 from oncewire.lab.simulation.world import World
 from oncewire.message.instant import SECOND
 

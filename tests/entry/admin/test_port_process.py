@@ -14,7 +14,7 @@ import pytest
 
 from oncewire.entry.admin.server import check_settings
 from oncewire.entry.cli import output
-from oncewire.entry.party.keys import make_keys
+from oncewire.entry.party.folder import make_keys
 from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue
 from oncewire.handler.world import RealWorld

@@ -17,7 +17,7 @@ from oncewire.entry.admin import server
 from oncewire.entry.admin.form import VERB_FORMS
 from oncewire.entry.admin.tokens import TokenFile
 from oncewire.entry.control.verb import Permission
-from oncewire.entry.party.keys import make_keys
+from oncewire.entry.party.folder import make_keys
 from oncewire.entry.party.settings import load
 from oncewire.errors import InvalidValue, NotAllowed, TransportProblem
 from oncewire.handler.world import RealWorld

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.console import ladder, searching
-from oncewire.entry.console.pulse import Pulse
+from oncewire.entry.console.ladder import Pulse
 from oncewire.entry.console.rendering import _TEMPLATES, lasting, plain, render
 from oncewire.entry.console.sign_in import SignIns
 from oncewire.entry.control.verb import Permission

@@ -12,9 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from oncewire.entry.admin.server import admin_port
 from oncewire.entry.control.verb import Permission
-from oncewire.entry.party.folder import FILE_MAX, card_of, make_party
+from oncewire.entry.party.folder import FILE_MAX, KeyKind, card_of, make_party
 from oncewire.entry.party.invitation import invite
-from oncewire.entry.party.keys import KeyKind
 from oncewire.entry.party.partners import PartnerOptions
 from oncewire.entry.party.settings import load
 from oncewire.handler.world import RealWorld

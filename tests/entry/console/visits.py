@@ -11,7 +11,7 @@ import apsw
 from oncewire.entry.messages.listing import Asked, counted_page, list_messages
 from oncewire.entry.messages.story import details_of, story_of
 from oncewire.entry.party.names import Names
-from oncewire.entry.watching.channels import channels_of
+from oncewire.entry.watching.snapshot import channels_of
 from oncewire.journal.row import Row
 from oncewire.message.instant import DAY, HOUR, moment
 from oncewire.protocol.notes import Kind

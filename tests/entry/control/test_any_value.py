@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from oncewire import errors
 from oncewire.entry.control import language, values
-from oncewire.entry.control.client import OfflineStore
-from oncewire.entry.control.server import ControlServer
+from oncewire.entry.control.client import ControlServer, OfflineStore
 from oncewire.entry.control.values import CHECKS, TEXT_MAX
 from oncewire.entry.control.verb import Verb
 from oncewire.entry.control.verbs import TABLE

@@ -12,11 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.entry.control import client, values
+from oncewire.entry.control import client as server_end
 from oncewire.entry.control import language as control
-from oncewire.entry.control import server as server_end
-from oncewire.entry.control.client import OfflineStore, Remote
+from oncewire.entry.control.client import ControlServer, OfflineStore, Remote
 from oncewire.entry.control.language import AnswerRoom
-from oncewire.entry.control.server import ControlServer
 from oncewire.entry.control.verbs import TABLE, Verbs
 from oncewire.entry.party import store
 from oncewire.entry.party.settings import Settings, load
@@ -92,8 +91,8 @@ def test_an_error_arrives_as_it_was_raised(error: OncewireError) -> None:
 
 def test_the_verbs_of_a_running_handler(served: Served) -> None:
     async def ask() -> None:
-        remote = await Remote.connect(control.socket_path(settings_of(served.folder)))
-        there = await Remote.connect(control.socket_path(settings_of(served.folder, "globex")))
+        remote = await Remote.connect(store.socket_path(settings_of(served.folder)))
+        there = await Remote.connect(store.socket_path(settings_of(served.folder, "globex")))
         assert remote is not None
         assert there is not None
         accepted = await remote.send(ORDER)
@@ -131,7 +130,7 @@ def test_the_verbs_of_a_running_handler(served: Served) -> None:
 @pytest.mark.long
 def test_many_at_once_share_the_handler(served: Served) -> None:
     async def ask() -> list[str]:
-        remote = await Remote.connect(control.socket_path(settings_of(served.folder)))
+        remote = await Remote.connect(store.socket_path(settings_of(served.folder)))
         assert remote is not None
         plain = [Submission("acme-globex", Service("urn:test"), "New") for _ in range(150)]
         accepted = await asyncio.gather(*(remote.send(one) for one in plain))
@@ -162,7 +161,7 @@ NONSENSE = (
 
 
 def test_nonsense_is_answered_and_harms_nobody(served: Served) -> None:
-    path = control.socket_path(settings_of(served.folder))
+    path = store.socket_path(settings_of(served.folder))
     for line in NONSENSE:
         answer = talk(path, line)
         assert answer["ok"] is False, line[:80]
@@ -172,7 +171,7 @@ def test_nonsense_is_answered_and_harms_nobody(served: Served) -> None:
 
 
 def test_a_command_that_leaves_early_harms_nobody(served: Served) -> None:
-    path = control.socket_path(settings_of(served.folder))
+    path = store.socket_path(settings_of(served.folder))
     for _ in range(3):
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(path))
@@ -206,7 +205,7 @@ def test_a_deep_folder_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_a_handler_that_stops_lets_its_guests_go(served: Served) -> None:
-    path = control.socket_path(settings_of(served.folder))
+    path = store.socket_path(settings_of(served.folder))
 
     async def wait_for_ever() -> None:
         remote = await Remote.connect(path)
@@ -345,8 +344,8 @@ def test_what_is_too_much_for_one_answer_is_taken_in_several(
     monkeypatch.setattr(AnswerRoom, "LINE", 1900)
 
     async def ask() -> list[list[str]]:
-        acme = await Remote.connect(control.socket_path(settings_of(served.folder)))
-        globex = await Remote.connect(control.socket_path(settings_of(served.folder, "globex")))
+        acme = await Remote.connect(store.socket_path(settings_of(served.folder)))
+        globex = await Remote.connect(store.socket_path(settings_of(served.folder, "globex")))
         assert acme is not None
         assert globex is not None
         for number, size in enumerate((400, 400, 400, 0, 0, 0, 0, 0), 1):

@@ -20,8 +20,7 @@ from typer.testing import CliRunner
 
 from oncewire.entry.cli import operator as commands
 from oncewire.entry.control import language, values
-from oncewire.entry.control.client import OfflineStore, Remote
-from oncewire.entry.control.server import ControlServer
+from oncewire.entry.control.client import ControlServer, OfflineStore, Remote
 from oncewire.entry.control.verb import (
     Awaiting,
     Blocking,

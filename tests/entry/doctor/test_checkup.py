@@ -13,7 +13,7 @@ from oncewire.entry.doctor import checkup
 from oncewire.entry.doctor.checkup import Finding, Grade
 from oncewire.entry.doctor.ping import Echo, Reached
 from oncewire.entry.files import size_of
-from oncewire.entry.party.keys import describe_keys
+from oncewire.entry.party.folder import describe_keys
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import Settings, load
 from oncewire.handler.world import RealWorld

@@ -7,7 +7,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from oncewire.entry.party.keys import KeyKind, describe_keys, is_private, make_keys
+from oncewire.entry.party.folder import KeyKind, describe_keys, is_private, make_keys
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY

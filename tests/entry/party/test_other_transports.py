@@ -15,8 +15,7 @@ from oncewire.entry.doctor.checkup import probe_inboxes
 from oncewire.entry.doctor.ping import Echo, Reached, ping, probe_ways
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import able, load_all, load_readable
-from oncewire.entry.party.folder import Card, card_of, make_party, read_card
-from oncewire.entry.party.keys import KeyKind
+from oncewire.entry.party.folder import Card, KeyKind, card_of, make_party, read_card
 from oncewire.entry.party.partners import PartnerOptions, add_partner
 from oncewire.entry.party.settings import Settings, load
 from oncewire.entry.running.serving import make_handler

@@ -10,8 +10,7 @@ from oncewire.agreement.check import Severity
 from oncewire.agreement.check.dangers import check
 from oncewire.agreement.cppa.writer import write_cpa
 from oncewire.entry.party.agreements import load_all
-from oncewire.entry.party.folder import Card, card_of, make_party, read_card
-from oncewire.entry.party.keys import KeyKind, describe_keys
+from oncewire.entry.party.folder import Card, KeyKind, card_of, describe_keys, make_party, read_card
 from oncewire.entry.party.partners import (
     PartnerOptions,
     add_partner,

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.party.folder import make_party
-from oncewire.entry.party.keys import KeyKind
+from oncewire.entry.party.folder import KeyKind, make_party
 from oncewire.entry.party.settings import Settings, load
 from oncewire.entry.running.serving import OwnCertificate
 from oncewire.message.instant import DAY, SECOND, Instant

@@ -16,8 +16,7 @@ import apsw
 import pytest
 
 from oncewire.entry.cli import output
-from oncewire.entry.party.folder import make_party
-from oncewire.entry.party.keys import KeyKind
+from oncewire.entry.party.folder import KeyKind, make_party
 from oncewire.entry.party.settings import Settings, load
 from oncewire.entry.party.store import MANIFEST, is_owned, open_store
 from oncewire.entry.running.open_party import open_party_blocking

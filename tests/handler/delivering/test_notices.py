@@ -15,7 +15,7 @@ from oncewire.handler.perform import load_channel, perform
 from oncewire.handler.runtime import offers
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.runtime.handler import Handler
-from oncewire.lab.simulation.options import Options
+from oncewire.lab.simulation.plan import Options
 from oncewire.message.envelope import Error
 from oncewire.message.ids import Service
 from oncewire.message.instant import MILLISECOND, MINUTE, SECOND

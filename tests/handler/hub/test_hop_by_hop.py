@@ -9,7 +9,7 @@ import pytest
 from oncewire.agreement.agreement import Agreements
 from oncewire.handler.actions import Post
 from oncewire.journal.row import Row
-from oncewire.lab.simulation.options import Options
+from oncewire.lab.simulation.plan import Options
 from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
 from oncewire.wire.parcel import Parcel

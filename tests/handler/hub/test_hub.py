@@ -14,7 +14,7 @@ from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.route import envelope_for
 from oncewire.handler.sending.answer import signal_route
 from oncewire.journal.outcome import fold_outcome
-from oncewire.lab.simulation.options import Options
+from oncewire.lab.simulation.plan import Options
 from oncewire.lab.simulation.world import World
 from oncewire.message.envelope import MessageKind, MessageStatus
 from oncewire.message.ids import Party, PartyId

@@ -11,7 +11,7 @@ from oncewire.agreement.agreement import Agreements
 from oncewire.handler.actions import Post, PostAnswer, Source, Submission
 from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
-from oncewire.lab.simulation.options import Options
+from oncewire.lab.simulation.plan import Options
 from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
 from oncewire.wire import codec

@@ -19,7 +19,7 @@ from oncewire.handler.runtime import failures
 from oncewire.handler.runtime.commit_loop import SUBMIT, TURN_COMMITS, TURN_FEW, CommitLoop
 from oncewire.handler.runtime.engine import Engine
 from oncewire.journal.row import Row
-from oncewire.lab.simulation.options import Options
+from oncewire.lab.simulation.plan import Options
 from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
 from oncewire.store.sqlite.store import SqliteStore

@@ -30,9 +30,8 @@ from oncewire.entry.admin.routes import BYTES, JSON, Table, answered, operation,
 from oncewire.entry.admin.tokens import Token
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.party import invitation
-from oncewire.entry.party.folder import CARD_ENDING, FILE_MAX, card_of
+from oncewire.entry.party.folder import CARD_ENDING, FILE_MAX, KeyFiles, card_of, describe_keys
 from oncewire.entry.party.invitation import Considered, consider
-from oncewire.entry.party.keys import KeyFiles, describe_keys
 from oncewire.entry.party.partners import (
     PartnerOptions,
     make_next_keys,

@@ -110,7 +110,7 @@ def problems_of(settings: Settings) -> Iterator[output.Problem]:
 
 
 def _key_problems(settings: Settings) -> Iterator[output.Problem]:
-    from oncewire.entry.party.keys import describe_keys, is_private
+    from oncewire.entry.party.folder import describe_keys, is_private
     from oncewire.message.instant import DAY, format_instant
 
     certificate = settings.path(settings.keys.certificate)

@@ -204,7 +204,7 @@ def _built(
 ) -> Report:
     from oncewire.entry.files import write_new
     from oncewire.entry.messages import submitting
-    from oncewire.entry.party.keys import describe_keys
+    from oncewire.entry.party.folder import describe_keys
     from oncewire.handler.world import RealWorld
     from oncewire.wire import codec
     from oncewire.wire.parcel import as_file

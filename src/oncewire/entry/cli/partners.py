@@ -76,8 +76,7 @@ def init(
     Example: oncewire init acme --port 8601
     """
 
-    from oncewire.entry.party.folder import make_party
-    from oncewire.entry.party.keys import KeyKind
+    from oncewire.entry.party.folder import KeyKind, make_party
 
     transports = tuple(dict.fromkeys(transport or ()))
     made = make_party(
@@ -502,7 +501,7 @@ def try_out(
 def show(settings: Party) -> Report:
     """Show our certificate: its fingerprint, and how long it is valid."""
 
-    from oncewire.entry.party.keys import describe_keys
+    from oncewire.entry.party.folder import describe_keys
     from oncewire.message.instant import format_instant
 
     pair = describe_keys(settings.path(settings.keys.certificate), settings.path(settings.keys.key))

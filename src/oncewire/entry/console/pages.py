@@ -38,7 +38,7 @@ from oncewire.entry.console.actions import (
     fields_of,
     upload_of,
 )
-from oncewire.entry.console.pulse import Pulse
+from oncewire.entry.console.ladder import Pulse
 from oncewire.entry.console.rendering import MEDIA_TYPES, POLICY, STATIC, day, link, render
 from oncewire.entry.console.sign_in import Session, SignIns
 from oncewire.entry.control.verb import Permission

@@ -27,8 +27,7 @@ from oncewire.entry.delivery.received_message import (
 from oncewire.entry.messages.listing import MessagePage
 from oncewire.entry.messages.outlook import Trouble
 from oncewire.entry.messages.story import MessageDetails, Story
-from oncewire.entry.watching.channels import ChannelView
-from oncewire.entry.watching.snapshot import Overview, Readiness
+from oncewire.entry.watching.snapshot import ChannelView, Overview, Readiness
 from oncewire.errors import InvalidValue, NotHere
 from oncewire.handler.actions import Accepted, Notice, Submission
 from oncewire.handler.delivering.view import JoinedContent, PartContent

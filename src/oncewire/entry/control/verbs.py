@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from oncewire.entry.messages.story import MessageDetails, Story
     from oncewire.entry.party.names import Names
     from oncewire.entry.party.settings import Settings
-    from oncewire.entry.watching.channels import ChannelView
-    from oncewire.entry.watching.snapshot import Overview, Readiness
+    from oncewire.entry.watching.snapshot import ChannelView, Overview, Readiness
     from oncewire.handler.actions import Accepted, Notice, Submission
     from oncewire.handler.delivering.deliver import GivenMessage
     from oncewire.handler.runtime.engine import Engine
@@ -559,7 +558,7 @@ class PartyVerbs:
     @verb(Need.STORE, Permission.LOOK, Within("status"))
     async def channels(self, limit: int = 50) -> list[ChannelView]:
         """The numbered channels with their windows, those that stand still first."""
-        from oncewire.entry.watching.channels import channels_of
+        from oncewire.entry.watching.snapshot import channels_of
 
         return await self.here.look(lambda reader, _names, _now: channels_of(reader, limit))
 

@@ -20,7 +20,7 @@ from oncewire.entry.doctor.ping import Echo, Reached
 from oncewire.entry.files import number_of, read_bytes, size_of
 from oncewire.entry.messages.stored import outworn
 from oncewire.entry.party.agreements import Kept, load_readable, other_certificate
-from oncewire.entry.party.keys import describe_keys, is_private
+from oncewire.entry.party.folder import describe_keys, is_private
 from oncewire.entry.party.settings import Settings, is_installed
 from oncewire.entry.party.store import (
     MANIFEST,

@@ -36,7 +36,7 @@ from oncewire.wire import codec
 
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import Agreement
-    from oncewire.entry.party.keys import KeyFiles
+    from oncewire.entry.party.folder import KeyFiles
     from oncewire.message.envelope import Payload
 
 

@@ -23,8 +23,16 @@ from oncewire.agreement.compose import profile_values
 from oncewire.agreement.toml import new, read_toml
 from oncewire.entry.files import PRIVATE, make_folder, read_bytes, read_text, sync_folder, write_new
 from oncewire.entry.party.agreements import Kept, able, each_readable, load_readable, loader
-from oncewire.entry.party.folder import Card, card_of, check_name
-from oncewire.entry.party.keys import KeyFiles, KeyKind, describe_keys, is_private, make_keys
+from oncewire.entry.party.folder import (
+    Card,
+    KeyFiles,
+    KeyKind,
+    card_of,
+    check_name,
+    describe_keys,
+    is_private,
+    make_keys,
+)
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed, NotHere, OncewireError
 from oncewire.handler.context import Keys

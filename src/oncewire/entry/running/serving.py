@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.certificates import facts, read_certificates
 from oncewire.agreement.check.exposure import EXPIRING_SOON
-from oncewire.entry.control.client import LocalHandler, Remote, running_or
-from oncewire.entry.control.server import ControlServer
+from oncewire.entry.control.client import ControlServer, LocalHandler, Remote, running_or
 from oncewire.entry.control.verbs import Status
 from oncewire.entry.delivery.function import application_of
 from oncewire.entry.delivery.webhook import Webhook

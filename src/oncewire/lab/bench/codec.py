@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from lxml import etree
 from msgspec.structs import replace
 
-from oncewire.entry.party.keys import KeyKind, make_keys
+from oncewire.entry.party.folder import KeyKind, make_keys
 from oncewire.errors import InvalidValue
 from oncewire.handler.world import RealWorld
 from oncewire.lab.bench.figures import Figure, Outcome, Plan

@@ -23,8 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from oncewire.entry.files import read_text, write_new
-from oncewire.entry.party.folder import make_party, read_card
-from oncewire.entry.party.keys import KeyKind
+from oncewire.entry.party.folder import KeyKind, make_party, read_card
 from oncewire.entry.party.partners import PartnerOptions, add_partner, with_values
 from oncewire.entry.party.settings import PREFIX, load
 from oncewire.errors import TransportProblem

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oncewire.entry.party.keys import make_keys
+from oncewire.entry.party.folder import make_keys
 from oncewire.handler.world import RealWorld
 from oncewire.lab.bench.exchange import Child, Task, obey, push_for
 from oncewire.lab.demo.ways import free_port, nats_server

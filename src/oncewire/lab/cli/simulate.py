@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from oncewire.lab.simulation.coverage import Tally
-    from oncewire.lab.simulation.options import Options
+    from oncewire.lab.simulation.plan import Options
     from oncewire.lab.simulation.world import Result
 
 SHRUNK_MAX = 3
@@ -90,7 +90,7 @@ def simulate(
     """
 
     from oncewire.entry.files import read_text
-    from oncewire.lab.simulation.options import Options, faults_of
+    from oncewire.lab.simulation.plan import Options, faults_of
     from oncewire.message.instant import parse_duration
 
     _refuse_idle(context, wild=wild)
@@ -192,7 +192,7 @@ def run_seed(seed: int) -> Result:
 
 def run_options(options: Options, seed: int) -> Result:
     """Run the world of these options and this seed."""
-    from oncewire.lab.simulation.options import plan_of
+    from oncewire.lab.simulation.plan import plan_of
     from oncewire.lab.simulation.world import run
 
     return run(plan_of(options, seed))

@@ -28,8 +28,7 @@ from oncewire.entry.control.verb import Permission
 from oncewire.entry.control.verbs import user_name
 from oncewire.entry.doctor.judging import Verdict, journal_rows, judge
 from oncewire.entry.files import PRIVATE, make_folder, read_text, write_new
-from oncewire.entry.party.folder import card_of, make_party, read_card
-from oncewire.entry.party.keys import KeyKind
+from oncewire.entry.party.folder import KeyKind, card_of, make_party, read_card
 from oncewire.entry.party.partners import PartnerOptions, add_partner, with_values
 from oncewire.entry.party.settings import PREFIX, Settings, is_installed, load
 from oncewire.entry.party.store import reading, socket_path
