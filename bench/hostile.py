@@ -42,9 +42,8 @@ from oncewire.transport.contract import Transport
 from oncewire.transport.files.ftp import ftp_transport
 from oncewire.transport.files.sftp import sftp_transport
 from oncewire.transport.smtp.listener import ListenerSettings
-from oncewire.transport.smtp.mailbox import MailboxSettings
 from oncewire.transport.smtp.relay import MailTls
-from oncewire.transport.smtp.transport import SmtpTransport
+from oncewire.transport.smtp.transport import MailboxSettings, SmtpTransport
 from tests.handler.running import serving
 from tests.ports import free_port
 from tests.transport.file_servers import ftp_settings, sftp_settings

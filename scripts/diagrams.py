@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 import draw_states  # noqa: E402
 
-from oncewire.entry.console import ladder  # noqa: E402
+from oncewire.entry.console import rendering  # noqa: E402
 from oncewire.entry.messages.story import tell  # noqa: E402
 from oncewire.entry.watching.snapshot import ChannelView, channels_of  # noqa: E402
 from oncewire.message.instant import MINUTE  # noqa: E402
@@ -90,11 +90,11 @@ def exchange_ladder() -> str:
     pair.take()
     rows = [*pair.rows(of=sent.message_id), *pair.rows(at="beta", of=sent.message_id)]
     story = tell(sent.message_id, rows, lambda party, _: party.rpartition(":")[2], "", ())
-    drawn = ladder.draw(story)
+    drawn = rendering.draw(story)
     return _svg(drawn.width, drawn.height, _of_ladder(drawn)).replace("urn:test:", "")
 
 
-def _of_ladder(drawn: ladder.Ladder) -> Iterator[str]:
+def _of_ladder(drawn: rendering.Ladder) -> Iterator[str]:
     for tone, colour in TONES.items():
         yield (
             f'<marker id="to-{tone}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '

@@ -32,7 +32,7 @@ from oncewire.entry.party.folder import KeyKind, make_party
 from oncewire.entry.party.settings import KEYS as SETTINGS
 from oncewire.entry.party.settings import load
 from oncewire.entry.party.store import open_store
-from oncewire.entry.watching.alerts import CauseKind
+from oncewire.entry.running.alerting import CauseKind
 from oncewire.entry.watching.metrics import METRICS, UP
 from oncewire.handler.world import RealWorld
 from oncewire.pipeline.lake.columns import COMMENT, former

@@ -311,14 +311,14 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 # --- figures -----------------------------------------------------------------------------------
 
 BOUNDS = {
-    "modules": 368,
-    "lines": 114_350,
-    "code_lines": 81_680,
-    "import_depth": 22,
+    "modules": 355,
+    "lines": 114_200,
+    "code_lines": 81_580,
+    "import_depth": 20,
     "circles_loaded": 0,
     "circles_named": 0,
-    "import_share": 10.0,
-    "once_share": 19.1,
+    "import_share": 9.9,
+    "once_share": 19.0,
     "under_60_lines": 1,
 }
 """What the house may not exceed; a change that makes it smaller lowers its bound."""

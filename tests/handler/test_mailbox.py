@@ -8,11 +8,10 @@ import pytest
 from oncewire.journal.check import check_journal
 from oncewire.protocol.notes import Kind
 from oncewire.protocol.states import OutgoingState
-from oncewire.transport.smtp import mailbox
+from oncewire.transport.smtp import transport as smtp
 from oncewire.transport.smtp.listener import ListenerSettings
-from oncewire.transport.smtp.mailbox import ImapBox
 from oncewire.transport.smtp.relay import MailTls, RelaySettings
-from oncewire.transport.smtp.transport import SmtpTransport
+from oncewire.transport.smtp.transport import ImapBox, SmtpTransport
 from tests.handler.running import journal
 from tests.handler.test_other_transports import World, document
 from tests.ports import free_port
@@ -84,7 +83,7 @@ def test_a_lying_server_of_mailboxes_keeps_nobody_from_being_served(
     lie: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The handler that looks into that mailbox takes and answers what comes in at its own door."""
-    monkeypatch.setattr(mailbox, "ANSWER_MAX", 500_000)
+    monkeypatch.setattr(smtp, "ANSWER_MAX", 500_000)
 
     async def work() -> None:
         liar = Liar(lie)

@@ -256,7 +256,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a mail is removed from its mailbox before it is stored",
-        "oncewire.transport.smtp.mailbox:MailboxReader._take",
+        "oncewire.transport.smtp.transport:MailboxReader._take",
         "pieces = self._parts(box, mail_id, first, limit)",
         "pieces = self._parts(box, mail_id, first, limit)\n"
         "await asyncio.to_thread(box.remove, mail_id)",
@@ -304,7 +304,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "one mail at which a look breaks off keeps the others waiting",
-        "oncewire.transport.smtp.mailbox:ImapBox.wanted",
+        "oncewire.transport.smtp.transport:ImapBox.wanted",
         "sorted(found, key=lambda mail_id: (mail_id in last, mail_id))",
         "sorted(found)",
         requirement="TRN-3",
@@ -381,7 +381,7 @@ IN_TRANSPORTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "mails are taken without a rest",
-        "oncewire.transport.smtp.mailbox:MailboxReader._take",
+        "oncewire.transport.smtp.transport:MailboxReader._take",
         "await self._share.turn()\nverdict = Verdict.REFUSED",
         "verdict = Verdict.REFUSED",
         tests=(f"{_HOSTILE_MAILBOX}::test_forged_mails_leave_the_processor_to_others",),

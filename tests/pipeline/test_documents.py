@@ -7,8 +7,7 @@ import pytest
 
 from oncewire.journal.check import check_journal
 from oncewire.journal.row import Row
-from oncewire.lab.sample_year.exchange import PARTS
-from oncewire.lab.sample_year.generate import rows_of_year
+from oncewire.lab.sample_year.generate import PARTS, rows_of_year
 from oncewire.lab.sample_year.plan import make_plan
 from oncewire.message.envelope import TRIAL_MARK
 from tests.pipeline.books import make_stores

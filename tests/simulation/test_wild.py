@@ -13,11 +13,10 @@ import pytest
 from oncewire.agreement.toml import read_toml
 from oncewire.lab.cli.simulate import run_seed
 from oncewire.lab.simulation.connection import START
-from oncewire.lab.simulation.coverage import Coverage, Tally, options_of, shrink
 from oncewire.lab.simulation.draw import DIALECTS, FLOWS, draw
 from oncewire.lab.simulation.papers import Paper, papers_of, tables_of
 from oncewire.lab.simulation.plan import VALUES, Held, Plan, held_by
-from oncewire.lab.simulation.world import Result, World
+from oncewire.lab.simulation.world import Coverage, Result, Tally, World, options_of, shrink
 from oncewire.protocol.terms import Terms
 
 SAMPLE, BATCH = 200, 20
@@ -358,7 +357,7 @@ def test_nothing_that_is_left_can_be_taken_away(monkeypatch: pytest.MonkeyPatch)
         found = Result(tried, ())
         return Result(tried, _violations()) if breaks else found
 
-    monkeypatch.setattr("oncewire.lab.simulation.coverage.run", run)
+    monkeypatch.setattr("oncewire.lab.simulation.world.run", run)
     small = shrink(plan, _violations())
     assert small.plan.events == guilty
     assert small.plan.orders == (plan.orders[1],)

@@ -13,8 +13,8 @@ from aiosmtpd.smtp import SMTP
 from imapclient import IMAPClient
 
 from oncewire.transport.http.tls import Identity
-from oncewire.transport.smtp.mailbox import MailboxSettings
 from oncewire.transport.smtp.relay import MailTls
+from oncewire.transport.smtp.transport import MailboxSettings
 from tests.ports import free_port
 
 USER, PASSWORD = "beta", "a word that nobody knows"

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from oncewire.transport.contract import OutcomeKind, Reply
-from oncewire.transport.smtp import mailbox
-from oncewire.transport.smtp.mailbox import MailboxSettings, probe_mailbox
+from oncewire.transport.smtp import transport as smtp
 from oncewire.transport.smtp.relay import MailTls, write_mail
-from oncewire.transport.smtp.transport import SmtpTransport
+from oncewire.transport.smtp.transport import MailboxSettings, SmtpTransport, probe_mailbox
 from tests.transport.exchange import Receiver, run, turns
 from tests.waiting import until
 
@@ -156,7 +155,7 @@ LIES = [
 def test_the_mails_of_others_are_taken_whatever_the_server_says_of_one(
     lie: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mailbox, "ANSWER_MAX", 500_000)
+    monkeypatch.setattr(smtp, "ANSWER_MAX", 500_000)
     whole = {f"<mail number='{number}'/>".encode() for number in (1, 3)}
 
     async def work() -> None:
@@ -193,7 +192,7 @@ def test_a_mailbox_is_tried_out(lie: str) -> None:
 
 def test_a_large_mail_is_fetched_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes to the handler as it comes, so no more than a part of it is in memory."""
-    monkeypatch.setattr(mailbox, "PART", 1000)
+    monkeypatch.setattr(smtp, "PART", 1000)
 
     async def work() -> None:
         liar, receiver = Liar(""), Receiver()
@@ -220,12 +219,12 @@ def test_a_mailbox_of_a_million_mails_is_looked_into_some_at_a_time() -> None:
         liar, receiver = Liar(""), Receiver()
         liar.mails = dict.fromkeys(range(100, 150_000), mail(1))
         async with liar.running() as port:
-            box = await asyncio.to_thread(mailbox.ImapBox, liar.settings(port, 60.0))
+            box = await asyncio.to_thread(smtp.ImapBox, liar.settings(port, 60.0))
             async with turns() as watched:
                 found = await asyncio.to_thread(box.wanted, frozenset({100, 101}))
             box.close()
         assert found[0] == 102
-        assert len(found) == mailbox.LISTED_MAX
+        assert len(found) == smtp.LISTED_MAX
         assert watched.longest < 0.1
         assert not receiver.taken
 

@@ -11,9 +11,8 @@ import pytest
 
 from oncewire.transport.contract import Delivery, OutcomeKind, Reply, Transport
 from oncewire.transport.http.tls import PeerTls, client_context
-from oncewire.transport.smtp.mailbox import ImapBox, MailboxSettings, probe_mailbox
 from oncewire.transport.smtp.relay import MailTls, RelaySettings, write_mail
-from oncewire.transport.smtp.transport import SmtpTransport
+from oncewire.transport.smtp.transport import ImapBox, MailboxSettings, SmtpTransport, probe_mailbox
 from tests.transport.contract_checks import TransportContract
 from tests.transport.exchange import Certificates, Receiver, run
 from tests.transport.mailboxes import PASSWORD, Mailboxes, empty, mailboxes

@@ -11,7 +11,7 @@ import pytest
 from oncewire.transport.contract import Delivery, Outage, Reply
 from oncewire.transport.files.remote import Place
 from oncewire.transport.files.transport import FolderReader
-from oncewire.transport.smtp.mailbox import MailboxReader, MailboxSettings
+from oncewire.transport.smtp.transport import MailboxReader, MailboxSettings
 from tests.transport.exchange import run
 
 

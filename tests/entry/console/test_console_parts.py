@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.console import ladder, searching
-from oncewire.entry.console.ladder import Pulse
-from oncewire.entry.console.rendering import _TEMPLATES, lasting, plain, render
+from oncewire.entry.console import rendering, searching
+from oncewire.entry.console.rendering import _TEMPLATES, Pulse, lasting, plain, render
 from oncewire.entry.console.sign_in import SignIns
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.control.verbs import TABLE
@@ -168,16 +167,16 @@ DONE = ("acme", "in", "acknowledged", "acknowledgement accepted")
 def test_arrows_end_where_it_is_known_that_they_do(
     steps: tuple[tuple[str, str, str, str], ...], elsewhere: tuple[str, ...], ends: list[str]
 ) -> None:
-    drawn = ladder.draw(_story(*steps, elsewhere=elsewhere))
+    drawn = rendering.draw(_story(*steps, elsewhere=elsewhere))
     assert sorted(arrow.end for arrow in drawn.arrows) == ends
     assert [lane.name for lane in drawn.lanes] == ["acme", "globex"]
     assert [rung.text for rung in drawn.rungs] == [step[3] for step in steps]
 
 
 def test_a_long_story_is_drawn_in_part() -> None:
-    drawn = ladder.draw(_story(*[SENT] * 500))
-    assert (len(drawn.rungs), drawn.left_out) == (ladder.DRAWN_MAX, 500 - ladder.DRAWN_MAX)
-    assert ladder.draw(_story()).lanes == ()
+    drawn = rendering.draw(_story(*[SENT] * 500))
+    assert (len(drawn.rungs), drawn.left_out) == (rendering.DRAWN_MAX, 500 - rendering.DRAWN_MAX)
+    assert rendering.draw(_story()).lanes == ()
 
 
 def test_what_cannot_be_seen_is_shown_as_its_number() -> None:

@@ -15,16 +15,16 @@ import pytest
 from msgspec.structs import replace as with_fields
 
 from oncewire.entry.party.settings import AlertSettings
-from oncewire.entry.running import alerting as ways
-from oncewire.entry.running.alerting import Mail, Webhook
-from oncewire.entry.watching import alerts as alerting
-from oncewire.entry.watching.alerts import (
+from oncewire.entry.running import alerting
+from oncewire.entry.running.alerting import (
     LONGEST_PAUSE,
     SHOWN_MAX,
     WAITING_MAX,
     Alert,
     Alerting,
     Alerts,
+    Mail,
+    Webhook,
     plain,
     restarted,
 )
@@ -238,7 +238,7 @@ def test_a_webhook_gets_a_signed_event(receiver: Receiver) -> None:
 def test_a_webhook_that_misbehaves_has_not_taken_it(
     receiver: Receiver, bad: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ways, "TIMEOUT", 0.3)
+    monkeypatch.setattr(alerting, "TIMEOUT", 0.3)
     receiver.bad = bad
 
     async def work() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.party.settings import AlertSettings
-from oncewire.entry.watching.alerts import Alerts
+from oncewire.entry.running.alerting import Alerts
 from oncewire.entry.watching.metrics import metrics_text
 from oncewire.entry.watching.snapshot import SPACE_NONE, judge, readiness, snapshot
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from oncewire.agreement.agreement import Agreement, Agreements
-from oncewire.entry.watching.alerts import Alert
+from oncewire.entry.running.alerting import Alert
 from oncewire.entry.watching.metrics import written
 from oncewire.entry.watching.snapshot import Snapshot, look
 from oncewire.errors import TransportProblem

@@ -71,7 +71,7 @@ from oncewire.errors import (
 )
 from oncewire.handler.world import RealWorld
 from oncewire.journal.identity import START
-from oncewire.journal.row import JOURNAL_VERSION
+from oncewire.journal.row import JOURNAL_VERSION, Row
 from oncewire.message.envelope import Payload
 from oncewire.message.file_name import disposition
 from oncewire.pipeline.lake.summary import read_summary
@@ -83,7 +83,6 @@ if TYPE_CHECKING:
 
     from oncewire.entry.admin.form import VerbForm
     from oncewire.entry.party.settings import Settings
-    from oncewire.journal.row import Row
     from oncewire.store.contract import Reader
 
 logger = logging.getLogger("oncewire.admin")

@@ -37,7 +37,6 @@ from oncewire.message.form import PAYLOADS_MAX
 
 if TYPE_CHECKING:
     from multidict import CIMultiDictProxy
-    from starlette.requests import Request
 
 MEDIA_TYPE = "application/problem+json"
 TYPE = "urn:oncewire:problem:"

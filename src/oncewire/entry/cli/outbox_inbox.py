@@ -32,7 +32,6 @@ from oncewire.journal.outcome import fold_outcome
 from oncewire.message.instant import moment
 
 if TYPE_CHECKING:
-    from oncewire.entry.control.verbs import Verbs
     from oncewire.entry.delivery.received_message import ReceivedMessage
     from oncewire.entry.messages.listing import Asked, ListedMessage
     from oncewire.entry.party.settings import Settings

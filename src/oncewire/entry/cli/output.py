@@ -27,14 +27,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TextIO, T
 import typer
 
 from oncewire import errors
-from oncewire.message.instant import moment
+from oncewire.message.instant import Instant, moment
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import ProgressColumn
 
     from oncewire.entry.party.settings import Loaded, Settings
-    from oncewire.message.instant import Instant
 
 
 # Which party a command is about: the options that find its settings, and the clock.

@@ -27,7 +27,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from oncewire import __version__
 from oncewire.agreement.compose import PROFILES
 from oncewire.agreement.resolve import leads_to
-from oncewire.entry.console import ladder, searching
+from oncewire.entry.console import rendering, searching
 from oncewire.entry.console.actions import (
     ACTIONS,
     Once,
@@ -38,8 +38,7 @@ from oncewire.entry.console.actions import (
     fields_of,
     upload_of,
 )
-from oncewire.entry.console.ladder import Pulse
-from oncewire.entry.console.rendering import MEDIA_TYPES, POLICY, STATIC, day, link, render
+from oncewire.entry.console.rendering import MEDIA_TYPES, POLICY, STATIC, Pulse, day, link, render
 from oncewire.entry.console.sign_in import Session, SignIns
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.control.verbs import TABLE
@@ -54,7 +53,7 @@ from oncewire.errors import (
     TransportProblem,
 )
 from oncewire.handler.world import RealWorld
-from oncewire.message.instant import parse_instant
+from oncewire.message.instant import Instant, parse_instant
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
     from oncewire.entry.party.settings import Settings
     from oncewire.journal.row import Row
     from oncewire.message.envelope import Payload
-    from oncewire.message.instant import Instant
 
 LIVE_EVERY = 5.0
 """Seconds after which a page looks again even if nothing was added to the journal."""
@@ -442,8 +440,8 @@ class Console:
                 "direction": direction,
                 "details": details,
                 "facts": details.facts,
-                "ladder": ladder.draw(story),
-                "tone_of": ladder.tone_of,
+                "ladder": rendering.draw(story),
+                "tone_of": rendering.tone_of,
                 "preview": await self._preview(request, who, message_id),
                 "url": f"{scheme}://{admin.names[0] if admin.names else admin.host}:{admin.port}",
                 "quoted": shell_quote(message_id),

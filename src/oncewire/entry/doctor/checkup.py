@@ -569,7 +569,7 @@ async def probe_inboxes(
                 await ways[name].stop()
             found.append(Inbox(name, address, _problem(outcome)))
     if "smtp" in over and "smtp" in ways and (mailbox := mailbox_settings(settings)) is not None:
-        from oncewire.transport.smtp.mailbox import probe_mailbox
+        from oncewire.transport.smtp.transport import probe_mailbox
 
         outcome = await probe_mailbox(mailbox, timeout=timeout)
         address = f"imap://{mailbox.user}@{mailbox.host}:{mailbox.port}/{mailbox.folder}"

@@ -17,12 +17,11 @@ from oncewire.journal.history import failure_reason
 from oncewire.message.instant import SECOND, Instant, moment
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
 from oncewire.store.contract import Reader
-from oncewire.store.records import Incident
+from oncewire.store.records import Incident, StoredIncoming, StoredOutgoing
 
 if TYPE_CHECKING:
     from oncewire.entry.party.names import Names
     from oncewire.entry.party.settings import Settings
-    from oncewire.store.records import StoredIncoming, StoredOutgoing
 
 PARTS_LOOKED_AT = 20_000
 """How many of the newest messages under way are searched for the parts of a document."""

@@ -8,7 +8,7 @@ import re
 import tarfile
 import zipfile
 from base64 import b64decode
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -40,25 +40,27 @@ from oncewire.message.payload import DistantPayload, as_file, distant
 from oncewire.protocol import notes
 from oncewire.protocol.documents import SplitDocument, part_id
 from oncewire.store.bucket_spool import Bucket, bring
-from oncewire.store.records import SpoolSlice
+from oncewire.store.records import (
+    SpoolSlice,
+    StoredAnswer,
+    StoredIncoming,
+    StoredParcel,
+    StoredReceipt,
+)
 from oncewire.store.spool import check_name
 from oncewire.wire import codec
 from oncewire.wire.limits import Limits
 from oncewire.wire.mime.compression import Inflater
 from oncewire.wire.mime.multipart import is_identity
-from oncewire.wire.parcel import Parcel, ReadFault, Received
+from oncewire.wire.parcel import Parcel, PartPlace, ReadFault, Received
 from oncewire.wire.security.certificates import from_der, load_certificate, validity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from cryptography import x509
 
     from oncewire.entry.party.settings import Settings
     from oncewire.protocol.states import Outgoing
     from oncewire.store.contract import Reader
-    from oncewire.store.records import StoredAnswer, StoredIncoming, StoredParcel, StoredReceipt
-    from oncewire.wire.parcel import PartPlace
 
 _SIGNED_BY = re.compile(rb"<(?:[\w-]+:)?X509Certificate>([^<]+)<")
 

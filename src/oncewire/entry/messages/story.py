@@ -33,13 +33,12 @@ from oncewire.journal.row import Row
 from oncewire.message.instant import Instant, moment
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, OutgoingState
 from oncewire.store.contract import Reader
-from oncewire.store.records import MessageFacts
+from oncewire.store.records import MessageFacts, StoredIncoming, StoredOutgoing
 from oncewire.store.search import TAKEN_OVER, listed_state
 
 if TYPE_CHECKING:
     from oncewire.entry.party.names import Names
     from oncewire.entry.party.settings import Settings
-    from oncewire.store.records import StoredIncoming, StoredOutgoing
 
 ENDS = 60
 """Of the rows about one message, so many are read from the beginning and as many from the end."""

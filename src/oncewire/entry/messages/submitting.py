@@ -35,9 +35,7 @@ from oncewire.message.instant import Duration, Instant, parse_duration
 from oncewire.wire import codec
 
 if TYPE_CHECKING:
-    from oncewire.agreement.agreement import Agreement
     from oncewire.entry.party.folder import KeyFiles
-    from oncewire.message.envelope import Payload
 
 
 CONVERSATION_MAX = 255

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from oncewire.transport.contract import Transport
-    from oncewire.transport.smtp.mailbox import MailboxSettings
     from oncewire.transport.smtp.relay import RelaySettings
+    from oncewire.transport.smtp.transport import MailboxSettings
 
 
 def http_transport(
@@ -254,8 +254,8 @@ def mailbox_settings(settings: Settings) -> MailboxSettings | None:
     said = settings.smtp
     if not said.imap:
         return None
-    from oncewire.transport.smtp.mailbox import MailboxSettings
     from oncewire.transport.smtp.relay import MailTls
+    from oncewire.transport.smtp.transport import MailboxSettings
 
     return MailboxSettings(
         said.imap,

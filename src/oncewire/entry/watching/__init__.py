@@ -1,1 +1,1 @@
-"""How a running party is watched: what is seen of it, whether it is ready, metrics, alerts."""
+"""How a running party is watched: what is seen of it, whether it is ready, metrics."""

@@ -19,9 +19,8 @@ from oncewire.errors import InvalidValue
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from oncewire.lab.simulation.coverage import Tally
     from oncewire.lab.simulation.plan import Options
-    from oncewire.lab.simulation.world import Result
+    from oncewire.lab.simulation.world import Result, Tally
 
 SHRUNK_MAX = 3
 """Wild worlds that are made small; the others are named by their seeds."""
@@ -257,9 +256,8 @@ def _run_wild(
     seeds: range, jobs: int, only_messages: str, only_events: str, *, quiet: bool
 ) -> Report:
     """Run every seed, shrink the first worlds that broke a promise, and say what was tried."""
-    from oncewire.lab.simulation.coverage import Tally, shrink
     from oncewire.lab.simulation.draw import draw
-    from oncewire.lab.simulation.world import run
+    from oncewire.lab.simulation.world import Tally, run, shrink
 
     tally = Tally()
     if only_messages or only_events:

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from psycopg.adapt import Dumper
+from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.pq import Format
 from psycopg.types.numeric import Int8BinaryDumper
-
-if TYPE_CHECKING:
-    from psycopg.adapt import AdaptersMap
 
 _head = Struct("!iiIii").pack
 _length = Struct("!i").pack
