@@ -521,6 +521,22 @@ FINE_PRINT_AT_HUBS: tuple[Mutant, ...] = (
         tests=(f"{_RELAY}::test_a_copy_of_what_has_failed_already_waits_for_nobody",),
     ),
     Mutant(
+        "a hub's notice is not later than what its stream had before",
+        "oncewire.handler.hub.next_hop:tell_from_party",
+        "tx.save_sending_channel(channel)",
+        "pass",
+        requirement="HOP-9 SEQ-8",
+        tests=(f"{_ONWARD}::test_a_hubs_notices_follow_each_other_though_its_clock_was_set_back",),
+    ),
+    Mutant(
+        "what was refused is taken once that is long ago",
+        "oncewire.handler.receiving.arrive:Arriving.take",
+        "check_not_refused(self.tx, sender, self.agreement, arrival.message_id)",
+        "pass",
+        requirement="RM-2",
+        tests=(f"{_RETAIN}::test_what_was_refused_is_not_taken_later_under_another_agreement",),
+    ),
+    Mutant(
         "a hub's notice is sent once where replies are synchronous",
         "oncewire.handler.hub.next_hop:tell_from_party",
         "structs.replace(route.terms, sync_mode=SyncReplyMode.NONE, ack_requested=asked)",

@@ -166,6 +166,8 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         20017680,
         20022090,
         20025803,
+        30005914,
+        30007983,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

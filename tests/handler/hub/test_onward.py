@@ -14,8 +14,9 @@ from oncewire.handler.runtime.engine import Engine
 from oncewire.lab.simulation.plan import Options
 from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
+from oncewire.message.instant import DAY
 from oncewire.wire import codec
-from tests.handler.network import HTTP, Network, options
+from tests.handler.network import HTTP, START, Network, TestWorld, options
 from tests.simulation.given import CPA_ID, world_of
 
 
@@ -79,3 +80,28 @@ def test_what_waits_at_a_hub_goes_before_what_comes_in_the_same_turn() -> None:
             assert hop is not None
             stamps.append(hop.timestamp or 0)
     assert stamps == sorted(set(stamps))
+
+
+@pytest.mark.requirement("HOP-9", "SEQ-8")
+@pytest.mark.parametrize("profile", ["window", "rm-0.78"])
+def test_a_hubs_notices_follow_each_other_though_its_clock_was_set_back(profile: str) -> None:
+    """In v0-078 the receiver reads the message's own timestamp, else that of the hop."""
+    chain = Network.chain(options(profile, hops=2), hears=True)
+
+    def give_up(message_id: str) -> str:
+        chain.engines["hub1"].abandon(message_id)
+        chain.settle("hub1")
+        return chain.rows("notified", at="hub1")[-1].ref_to or ""
+
+    chain.lose_request = lambda post: "seller" in post.address
+    chain.world("hub1").time += DAY
+    give_up(chain.send(1).message_id)
+    chain.start("hub1", world=TestWorld("set", START)).accept_clock()
+    order = chain.send(2).message_id
+    chain.lose_request = lambda post: True
+    # Given up as well, it ends the epoch that the first notice began.
+    give_up(give_up(order))
+    chain.lose_request = lambda post: "seller" in post.address
+    give_up(chain.send(3).message_id)
+    told = [notice.message_id for notice in chain.notices]
+    assert told == ["order-1@buyer", "order-3@buyer"]

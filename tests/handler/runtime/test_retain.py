@@ -260,6 +260,30 @@ def test_a_refused_message_is_judged_anew(pair_of: MakePair) -> None:
     assert b"TimeToLiveExpired" in pair.answers[-1]
 
 
+@pytest.mark.requirement("RM-2", "DUP-1")
+@pytest.mark.parametrize("order", ["order 1", "order 2"])
+def test_what_was_refused_is_not_taken_later_under_another_agreement(
+    pair_of: MakePair, order: str
+) -> None:
+    """Its sender was told that it is not delivered, and the agreement has no TimeToLive today."""
+    pair = pair_of()
+    pair.lose_request = lambda post: True
+    sent = pair.send()
+    copy = pair.sent(sent.message_id)
+    pair.agree("beta", "ebms2", TERMS + 'time_to_live = "PT10S"\n')
+    wait(pair, 11 * SECOND)
+    pair.deliver("beta", copy)
+    assert pair.kinds("beta").count("refused") == 1
+    pair.agree("beta", "ebms2", TERMS)
+    wait(pair, KEPT)
+    sweep(pair, "beta")
+    assert kept(pair.beta) == set()
+    late = Parcel(copy.content_type, copy.body.replace(b"order 1", order.encode()), ())
+    pair.deliver("beta", late)
+    assert b"was refused before" in pair.answers[-1]
+    assert (pair.take(), pair.kinds("beta").count("received")) == ([], 0)
+
+
 def test_a_request_that_was_closed_unanswered_stays_unanswered(pair_of: MakePair) -> None:
     pair = pair_of()
     sent = pair.send()

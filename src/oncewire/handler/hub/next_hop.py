@@ -32,7 +32,7 @@ from oncewire.handler.perform import (
     stream_to_number,
     withhold,
 )
-from oncewire.handler.route import envelope_for, route_under
+from oncewire.handler.route import envelope_for, route_under, stamped
 from oncewire.handler.sending.seal import (
     onward_parcel,
     relayed,
@@ -193,6 +193,12 @@ def tell_from_party(
         terms = notice_terms(terms)
     route = replace(route, terms=terms)
     key = stream_to_join(context, tx, route.channel_of(notice.header.conversation_id), terms)
+    if key is not None:
+        # As `submit` has it: later than the message before it, whatever the clock says.
+        channel, stamp = stream_to_number(context, tx, key, terms).stamp(context.now())
+        tx.save_sending_channel(channel)
+        header = structs.replace(notice.header, timestamp=stamp)
+        notice = stamped(structs.replace(notice, header=header), stamp)
     store_outgoing(context, tx, notice, route, key)
     return notice.header.message_id
 

@@ -153,13 +153,26 @@ def removed_as(
     """What is remembered of an accepted message if retention removed it.
 
     Its sender should have stopped before that, but networks keep copies and not every
-    handler stops. A refused message is judged anew: nothing was done with it.
+    handler stops.
     """
     names = _names(sender, agreement)
     for gone in tx.removed(message_id):
         if gone.sender in names and gone.state != IncomingState.REFUSED:
             return gone
     return None
+
+
+def check_not_refused(tx: Transaction, sender: str, agreement: Agreement, message_id: str) -> None:
+    """Refuse a copy of a message that was refused before retention removed it, whatever is agreed
+    today: its sender was told that it is not delivered."""
+    names = _names(sender, agreement)
+    found = [gone for gone in tx.removed(message_id) if gone.sender in names]
+    if any(gone.state == IncomingState.REFUSED for gone in found):
+        raise Inconsistent(
+            "a message with this MessageId was refused before",
+            location="//MessageData/MessageId",
+            remedy="send it under another MessageId",
+        )
 
 
 def _names(sender: str, agreement: Agreement) -> tuple[str, ...]:

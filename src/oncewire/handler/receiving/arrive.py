@@ -26,6 +26,7 @@ from oncewire.handler.hub.passing import HubArrival
 from oncewire.handler.receiving import signals
 from oncewire.handler.receiving.agreement_match import (
     check_content,
+    check_not_refused,
     check_signing,
     known_as,
     removed_as,
@@ -352,6 +353,8 @@ class Arriving:
                         self.context, self.tx, sender, message, split, self.facts, terms
                     )
             judgement = judge(arrival, None, channel, terms, self.context.now())
+            if isinstance(judgement, First) and not self.new:
+                check_not_refused(self.tx, sender, self.agreement, arrival.message_id)
         except EbxmlError as error:
             judgement, plan = refuse(arrival, error, channel, terms), self._plain_plan()
         if isinstance(judgement, First):
