@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 
-from oncewire.errors import StoreFull
-from oncewire.message.instant import MINUTE
+from oncewire.errors import StoreFull, StoreGone
+from oncewire.handler.receiving import receive
+from oncewire.handler.sending import respond
+from oncewire.message.envelope import MessageKind
+from oncewire.message.instant import MINUTE, SECOND
 from oncewire.protocol.notes import Note, Stopped
 from tests.handler.network import Network
 from tests.handler.runtime.test_clock import SetPair
@@ -62,3 +67,50 @@ def test_answers_of_an_earlier_run_are_posted(monkeypatch: pytest.MonkeyPatch) -
         pair.beta.tick()
         pair.settle("beta")
     assert len(set(pair.answers)) == 5
+
+
+# Where nothing else was to be kept, the commit after a tick that the store cut short does not fail.
+
+
+def gone_once(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> None:
+    """The database is away when this function would read it, and back at once."""
+    read, failures = getattr(module, name), [StoreGone("gone")]
+
+    def once(*what: object) -> object:
+        if failures:
+            raise failures.pop()
+        return read(*what)
+
+    monkeypatch.setattr(module, name, once)
+
+
+def test_answers_are_posted_though_the_store_was_gone_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = Network.pair("ebms2", lose_answer=lambda count: True)
+    monkeypatch.setattr(receive, "REPOSTED", 2)
+    owe_answers(pair, 5)
+    pair.crash("beta")
+    gone_once(monkeypatch, receive, "agreement_of_hop")
+    with pytest.raises(StoreGone):
+        pair.beta.tick()
+    for _ in range(5):
+        pair.settle("beta")
+        pair.beta.tick()
+    assert len(set(pair.answers)) == 5
+
+
+def test_an_acknowledgement_that_waited_leaves_though_the_store_was_gone_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asking = Network.asking("ebms2", '[ack]\nbundling = "piggyback"\nwait = "PT1S"\n')
+    asking.arrive(asking.order())
+    gone_once(monkeypatch, respond, "ack_waits")
+    asking.world("beta").time += 2 * SECOND
+    with pytest.raises(StoreGone):
+        asking.beta.tick()
+    for _ in range(2):
+        asking.settle("beta")
+        asking.beta.tick()
+    (left,) = asking.left_messages("beta")
+    assert left.kind is MessageKind.ACKNOWLEDGMENT

@@ -26,6 +26,7 @@ _STRANDED = "tests/handler/hub/test_stranded.py"
 _ASK = "tests/entry/cli/test_ask.py"
 _TAKEN_BACK = "tests/handler/test_taken_back.py"
 _TROUBLE = "tests/handler/test_trouble.py"
+_UNDONE = "tests/handler/test_undone_tick.py"
 _UNPROVEN = "tests/handler/test_unproven.py"
 _WINDOWS_AT_WORK = "tests/handler/test_windows_at_work.py"
 _BROKEN_MESSAGES = "tests/journal/test_broken_messages.py"
@@ -38,10 +39,17 @@ _LIMITS = "tests/wire/test_limits.py"
 FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     Mutant(
         "what was let go on in a commit that failed waits for ever",
-        "oncewire.handler.runtime.engine:Engine.commit",
+        "oncewire.handler.runtime.engine:Engine._put_back",
         "state.timeline.undo()\nrecheck_waiting(context)",
         "state.timeline.undo()\nstate.troubled |= dict.fromkeys(state.trouble_changed, 0)",
         tests=(f"{_TROUBLE}::test_what_goes_on_in_a_commit_that_fails_goes_on_with_the_next_one",),
+    ),
+    Mutant(
+        "what a tick had taken from memory goes with the store that was gone meanwhile",
+        "oncewire.handler.runtime.engine:Engine.tick",
+        "self._put_back()",
+        "pass",
+        tests=(f"{_UNDONE}::test_answers_are_posted_though_the_store_was_gone_meanwhile",),
     ),
     Mutant(
         "what was set aside in a commit that failed has no incident, and waits for ever",

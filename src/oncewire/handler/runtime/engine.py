@@ -17,6 +17,8 @@ from oncewire.errors import (
     EbxmlError,
     InvalidValue,
     OncewireError,
+    StoreFull,
+    StoreGone,
     StoreProblem,
     __version__,
 )
@@ -192,15 +194,7 @@ class Engine:
                     if context.store.pending() or fellows.wants_turn:
                         context.store.commit()
         except OncewireError:
-            # It may have been a sweep that was undone, and a full disk is a reason for one.
-            state.sweep_due_at = min(state.sweep_due_at, context.now() + retention.FIRST_SWEEP)
-            state.refusals.undo()
-            state.timeline.undo()
-            recheck_waiting(context)
-            if state.reposted:
-                state.repost_after = 0
-            for due in state.acks_leaving:
-                heapq.heappush(state.acks_waiting, due)
+            self._put_back()
             for action in state.actions:
                 post: object = action
                 if isinstance(action, PostReply):
@@ -209,7 +203,6 @@ class Engine:
                     post = action.instead
                 if isinstance(post, Post):
                     state.in_flight.discard(post.message_id)
-            state.numbered.clear()
             state.actions = []
             raise
         finally:
@@ -224,6 +217,21 @@ class Engine:
             gathering.forget_joined(context)
         actions, state.actions = state.actions, []
         return actions
+
+    def _put_back(self) -> None:
+        """Nothing happened since the last commit: what that had taken from memory waits again."""
+        context, state = self.context, self.context.state
+        # It may have been a sweep that was undone, and a full disk is a reason for one.
+        state.sweep_due_at = min(state.sweep_due_at, context.now() + retention.FIRST_SWEEP)
+        state.refusals.undo()
+        state.timeline.undo()
+        recheck_waiting(context)
+        if state.reposted:
+            state.repost_after = 0
+        for due in state.acks_leaving:
+            heapq.heappush(state.acks_waiting, due)
+        state.acks_leaving = []
+        state.numbered.clear()
 
     def next_wake(self) -> Instant:
         """When `tick` has something to do next."""
@@ -330,8 +338,13 @@ class Engine:
     def tick(self) -> None:
         """Do what time has made due: expiries, attempts, notices, questions, retention."""
         context, state = self.context, self.context.state
-        with context.store.one_turn():
-            self._serve_timers()
+        try:
+            with context.store.one_turn():
+                self._serve_timers()
+        except (StoreFull, StoreGone):
+            # Where nothing else was to be kept, the commit that follows does not fail.
+            self._put_back()
+            raise
         now = context.now()
         if now >= state.clean_due_at:
             retention.clean_spool(context)
