@@ -36,7 +36,10 @@ def conversation(dialect: Dialect) -> list[Message]:
             ),
         ),
         answers.acknowledgment_for(order, envelope),
-        answers.acknowledgment_for(order, envelope, actor=Actor.NEXT_MSH, element=True),
+        replace(
+            answers.acknowledgment_for(order, envelope, actor=Actor.NEXT_MSH),
+            acknowledgments=(answers.acknowledgment_of(order, envelope, actor=Actor.NEXT_MSH),),
+        ),
         answers.error_message_for(order, [Inconsistent("x", location="//y")], envelope),
         answers.error_message_for(order, [TransientError("x", min_retry_secs=9)], envelope),
         answers.delivery_failure_for(order, envelope, transmitted=True),

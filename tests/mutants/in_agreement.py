@@ -32,9 +32,9 @@ IN_AGREEMENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an Acknowledgment element is given to whoever did not ask for one",
-        "oncewire.wire.answers:_element_due",
-        "return received.dialect is Dialect.MS_09X and _asked(received, actor) is not AckRequest.NONE",
-        "return received.dialect is Dialect.MS_09X",
+        "oncewire.wire.answers:acknowledgment_for",
+        "received.dialect is Dialect.MS_09X and _asked(received, actor) is not AckRequest.NONE",
+        "received.dialect is Dialect.MS_09X",
         requirement="CPA-2 ACK-14",
         tests=(f"{_TESTS}::test_what_is_asked_of_the_hop_is_read_from_the_header_alone",),
     ),

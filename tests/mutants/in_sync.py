@@ -65,8 +65,8 @@ IN_SYNC: tuple[Mutant, ...] = (
     Mutant(
         "the response comes back and its acknowledgement does not",
         "oncewire.wire.answers:acknowledgment_of",
-        "Acknowledgment(timestamp=envelope.now if received_at is None else received_at, ref_to_message_id=received.header.message_id, from_party=Party(own.ids) if own is not None and own.role is not None else own, actor=actor, signed=bool(references) or _asked(received, actor) is AckRequest.SIGNED, type=_type(actor) if typed else None, references=references)",
-        "Acknowledgment(timestamp=envelope.now if received_at is None else received_at, ref_to_message_id=received.header.message_id, from_party=Party(own.ids) if own is not None and own.role is not None else own, actor=Actor.NEXT_MSH, signed=bool(references) or _asked(received, actor) is AckRequest.SIGNED, type=_type(actor) if typed else None, references=references)",
+        "Acknowledgment(timestamp=envelope.now, ref_to_message_id=received.header.message_id, from_party=Party(own.ids) if own is not None and own.role is not None else own, actor=actor, signed=bool(references) or _asked(received, actor) is AckRequest.SIGNED, type=_type(actor) if typed else None, references=references)",
+        "Acknowledgment(timestamp=envelope.now, ref_to_message_id=received.header.message_id, from_party=Party(own.ids) if own is not None and own.role is not None else own, actor=Actor.NEXT_MSH, signed=bool(references) or _asked(received, actor) is AckRequest.SIGNED, type=_type(actor) if typed else None, references=references)",
         requirement="SYNC-6 SYNC-7",
         tests=(f"{_MODES}::test_both_acknowledgements_that_are_due_are_in_the_response",),
     ),

@@ -127,8 +127,8 @@ IN_WIRE: tuple[Mutant, ...] = (
     Mutant(
         "an Acknowledgment does not say who gives it",
         f"{_ANSWERS}:acknowledgment_of",
-        "Acknowledgment(timestamp=envelope.now if received_at is None else received_at, ref_to_message_id=received.header.message_id, from_party=Party(own.ids) if own is not None and own.role is not None else own, actor=actor, signed=bool(references) or _asked(received, actor) is AckRequest.SIGNED, type=_type(actor) if typed else None, references=references)",
-        "Acknowledgment(timestamp=envelope.now if received_at is None else received_at, ref_to_message_id=received.header.message_id, from_party=None, actor=actor, signed=bool(references) or _asked(received, actor) is AckRequest.SIGNED, type=_type(actor) if typed else None, references=references)",
+        "Acknowledgment(timestamp=envelope.now, ref_to_message_id=received.header.message_id, from_party=Party(own.ids) if own is not None and own.role is not None else own, actor=actor, signed=bool(references) or _asked(received, actor) is AckRequest.SIGNED, type=_type(actor) if typed else None, references=references)",
+        "Acknowledgment(timestamp=envelope.now, ref_to_message_id=received.header.message_id, from_party=None, actor=actor, signed=bool(references) or _asked(received, actor) is AckRequest.SIGNED, type=_type(actor) if typed else None, references=references)",
         requirement="ACK-17 ACK-18",
         tests=(f"{_SIGNALS}::test_the_acknowledgment_element_says_when_and_by_whom",),
     ),

@@ -115,9 +115,7 @@ def test_the_element_is_there_when_it_was_asked_for(
 ) -> None:
     message = order_message(Dialect.MS_09X)
     message = replace(message, routing=(replace(samples.FIRST_HOP, ack_requested=asked),))
-    answer = sent(
-        answers.acknowledgment_for(sent(message), envelope_for(Dialect.MS_09X), received_at=NOW)
-    )
+    answer = sent(answers.acknowledgment_for(sent(message), envelope_for(Dialect.MS_09X, now=NOW)))
     assert len(answer.acknowledgments) == elements
     for one in answer.acknowledgments:
         assert one.signed is signed
@@ -140,7 +138,7 @@ def test_a_hop_acknowledges_with_the_ends_of_the_hop() -> None:
 
 def test_an_acknowledgement_of_ebms2() -> None:
     message = received(Dialect.EBMS2)
-    answer = sent(answers.acknowledgment_for(message, envelope_for(Dialect.EBMS2), received_at=NOW))
+    answer = sent(answers.acknowledgment_for(message, envelope_for(Dialect.EBMS2, now=NOW)))
     assert answer.header.service == Service(ebms2_names.SIGNAL_SERVICE)
     assert answer.header.action == "Acknowledgment"
     assert answer.header.from_party == message.header.to_party
@@ -155,7 +153,7 @@ def test_an_answer_stays_in_its_conversation_and_agreement() -> None:
     message, envelope = received(Dialect.EBMS2), envelope_for(Dialect.EBMS2)
     asked, ping = answers.ask_status(message, envelope), answers.ping_like(message, envelope)
     for about, answer in (
-        (message, answers.acknowledgment_for(message, envelope, received_at=NOW)),
+        (message, answers.acknowledgment_for(message, envelope)),
         (message, answers.error_message_for(message, (Inconsistent("wrong"),), envelope)),
         (ping, answers.pong_for(ping, envelope)),
         (asked, answers.status_response_for(asked, MessageStatus.RECEIVED, envelope)),

@@ -71,29 +71,22 @@ def acknowledgment_for(
     envelope: Envelope,
     *,
     actor: Actor = Actor.TO_PARTY_MSH,
-    received_at: Instant | None = None,
     references: tuple[SignedDigest, ...] = (),
-    element: bool | None = None,
 ) -> Message:
     """The stand-alone acknowledgement of a message.
 
     `actor` says as whom we acknowledge: the To Party's handler or a hop. `references` are
-    the digests of a signed message, for a signed acknowledgement (§6.3.2.5). `element` forces
-    the Acknowledgment element; by default the drafts carry it when it was asked for (ACK-14).
+    the digests of a signed message, for a signed acknowledgement (§6.3.2.5).
     """
-    # ebMS 2.0 always has the element (§6.3.2); v0-078 has none, its MessageType says it (ACK-7).
-    if element is None:
-        element = _element_due(received, actor)
     action = None
     if received.dialect is Dialect.MS_09X and envelope.form.ack_typed:
         action = _type(actor).value
     answers: tuple[Acknowledgment, ...] = ()
-    if element:
-        answers = (
-            acknowledgment_of(
-                received, envelope, actor=actor, received_at=received_at, references=references
-            ),
-        )
+    # ebMS 2.0 always has the element (§6.3.2), MS 0.9x where it was asked for (ACK-14); v0-078 has
+    # none, its MessageType says it (ACK-7).
+    asked = received.dialect is Dialect.MS_09X and _asked(received, actor) is not AckRequest.NONE
+    if asked or received.dialect is Dialect.EBMS2:
+        answers = (acknowledgment_of(received, envelope, actor=actor, references=references),)
     header, hop = received.header, received.routing[-1] if received.routing else None
     kind, dialect = MessageKind.ACKNOWLEDGMENT, received.dialect
     said = _header(header, hop, envelope, kind, dialect, action=action, as_hop=actor)
@@ -106,7 +99,6 @@ def acknowledgment_of(
     envelope: Envelope,
     *,
     actor: Actor = Actor.TO_PARTY_MSH,
-    received_at: Instant | None = None,
     references: tuple[SignedDigest, ...] = (),
 ) -> Acknowledgment:
     """The Acknowledgment element alone, to ride on a business response (ACK-16)."""
@@ -115,8 +107,7 @@ def acknowledgment_of(
     if own is None and actor is Actor.TO_PARTY_MSH:
         own = received.header.to_party
     return Acknowledgment(
-        # When the message was received, not when this is written (§6.3.2.2).
-        timestamp=envelope.now if received_at is None else received_at,
+        timestamp=envelope.now,
         ref_to_message_id=received.header.message_id,
         from_party=Party(own.ids) if own is not None and own.role is not None else own,
         actor=actor,
@@ -138,12 +129,6 @@ def _asked(received: Message, actor: Actor) -> AckRequest:
         # The drafts' To Party is also the last hop, and answers what the hop asked.
         return received.asks_ack_of(Actor.NEXT_MSH)
     return asked
-
-
-def _element_due(received: Message, actor: Actor) -> bool:
-    if received.dialect is Dialect.EBMS2:
-        return True
-    return received.dialect is Dialect.MS_09X and _asked(received, actor) is not AckRequest.NONE
 
 
 def error_message_for(

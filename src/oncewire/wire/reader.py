@@ -141,18 +141,9 @@ class _State(Enum):
 # The two headers that every part has, in the usual order, and nothing that needs a second look.
 # Only their names are of any capitals: to look at the values so too takes longer.
 _USUAL = re.compile(
-    rb"(?i:Content-ID): <([!-;=?-~]{1,255})>\r\n(?i:Content-Type): ([!-~](?:[ -~]*[!-~])?)"
+    rb"\r\n(?i:Content-ID): <([!-;=?-~]{1,255})>"
+    rb"\r\n(?i:Content-Type): ([!-~](?:[ -~]*[!-~])?)\r\n\r\n"
 )
-
-
-def usual_headers(block: bytes) -> PartHeaders | None:
-    """What a block of the usual two headers says; None for any other block."""
-    match = _USUAL.fullmatch(block)
-    if match is None:
-        return None
-    content_type = match[2].decode()
-    media_type, params = parameters(content_type)
-    return PartHeaders(media_type, content_type, params, match[1].decode(), "binary", None, ())
 
 
 class MultipartReader:
@@ -192,6 +183,43 @@ class MultipartReader:
         self._preamble = 0
         self._bare = False
         self.unclosed = False
+
+    def read(self, body: bytes) -> None:
+        """Take the whole body; a small one at once, where nothing in it is unusual."""
+        parts = self._usual_parts(body) if len(body) <= _PIECE else None
+        if parts is None:
+            self.feed(body)
+            return
+        self._state = _State.EPILOGUE
+        for headers, begin, end in parts:
+            self._sink.part_started(headers)
+            self._sink.part_data(body[begin:end])
+            self._sink.part_ended(begin, end)
+
+    def _usual_parts(self, body: bytes) -> list[tuple[PartHeaders, int, int]] | None:
+        """The headers of each part, and from where to where its content goes; None where that
+        takes a second look."""
+        boundary, framed = b"\r" + self._delimiter, b"\r\n" + body
+        before, *pieces = framed.split(boundary)
+        # A bare line feed may end a boundary line too.
+        if before or framed.count(self._delimiter) != len(pieces):
+            return None
+        if not pieces or pieces.pop() not in (b"--\r\n", b"--") or len(pieces) > self._limits.parts:
+            return None
+        parts, at = [], -2
+        for piece in pieces:
+            usual = _USUAL.match(piece)
+            if usual is None or usual.end() > self._limits.part_header_bytes:
+                return None
+            content_type, at = usual[2].decode(), at + len(boundary)
+            media_type, params = parameters(content_type)
+            if media_type.startswith("multipart/"):
+                return None
+            name = usual[1].decode()
+            headers = PartHeaders(media_type, content_type, params, name, "binary", None, ())
+            parts.append((headers, at + usual.end(), at + len(piece)))
+            at += len(piece)
+        return parts
 
     def feed(self, data: bytes) -> None:
         """Take the next piece of the body."""
@@ -292,15 +320,8 @@ class MultipartReader:
         self._at += size
 
     def _read_headers(self, *, final: bool) -> bool:
-        """Read the headers of a part at once, or their next line; whether there was one."""
+        """Read the next line of a part's headers; whether there was one."""
         buffer = self._buffer
-        if not self._lines:
-            # Nearly every part has the same two headers.
-            blank = buffer.find(b"\r\n\r\n", 0, self._limits.part_header_bytes)
-            usual = usual_headers(buffer[:blank]) if blank >= 0 else None
-            if usual is not None:
-                self._start_part(usual, blank + 3)
-                return True
         newline = buffer.find(b"\n")
         if newline < 0:
             if self._line_bytes + len(buffer) > self._limits.part_header_bytes:
@@ -506,7 +527,7 @@ class Reader:
         try:
             # A body that is no multipart is a header alone, as acknowledgements are (§2.1.2).
             if self._multipart is not None:
-                self._multipart.feed(chunk)
+                (self._multipart.read if self._whole else self._multipart.feed)(chunk)
             else:
                 if not self._root and chunk[:1] == b"<":
                     # A header over HTTP may still say base64; the bytes show it is not.

@@ -243,7 +243,8 @@ def _self_contained(text: str, element: etree._Element) -> str:
 # Moments as the wire writes them: the usual forms fast, every other form by the general way.
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Without its zone, as both forms are in UTC.
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 _SECOND = timedelta(seconds=1)
 # Beyond the year 9999 the general way says what is wrong.
 _FAR = 250_000_000_000 * SECOND
@@ -252,41 +253,26 @@ _FAR = 250_000_000_000 * SECOND
 _USUAL = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}|[0-9]{8}T[0-9]{6})")
 
 
-def _second_of(text: str) -> Instant | None:
-    """The instant of a whole second in one of the usual forms; None for anything else."""
-    if _USUAL.fullmatch(text) is None:
-        return None
-    try:
-        return (datetime.fromisoformat(text + "Z") - _EPOCH) // _SECOND * SECOND
-    except ValueError:
-        return None
-
-
 def read_moment(text: str) -> tuple[Instant, bool]:
     """The instant a dateTime names, and whether it named its zone, as `parse_instant` says."""
-    if text[-1:] == "Z":
-        whole, dot, fraction = text[:-1].partition(".")
-        second = _second_of(whole) if len(whole) < 20 else None
-        if second is not None:
-            if not dot:
-                return second, True
-            if len(fraction) <= 6 and fraction.isascii() and fraction.isdigit():
-                return second + int(fraction.ljust(6, "0")), True
+    whole, dot, fraction = text[:-1].partition(".")
+    plain = not dot or (len(fraction) <= 6 and fraction.isascii() and fraction.isdigit())
+    if plain and text[-1:] == "Z" and _USUAL.fullmatch(whole) is not None:
+        try:
+            second = (datetime.fromisoformat(whole) - _EPOCH) // _SECOND * SECOND
+            return second + int(fraction.ljust(6, "0")), True
+        except ValueError:
+            # No such day, or the hour 24: the general way says what it is.
+            pass
     return parse_instant(text)
-
-
-def _written_second(second: int) -> str:
-    return (_EPOCH + timedelta(seconds=second)).isoformat()[:19]
 
 
 def written_moment(instant: Instant) -> str:
     """The instant as xsd:dateTime in UTC, as `format_instant` says."""
     if not 0 <= instant < _FAR:
         return format_instant(instant)
-    second, rest = divmod(instant, SECOND)
-    if rest:
-        return f"{_written_second(second)}.{rest:06d}".rstrip("0") + "Z"
-    return _written_second(second) + "Z"
+    written = (_EPOCH + timedelta(0, 0, instant)).isoformat()
+    return (written.rstrip("0") if "." in written else written) + "Z"
 
 
 def written_basic_moment(instant: Instant) -> str:
