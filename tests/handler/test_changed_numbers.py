@@ -228,6 +228,29 @@ def test_what_still_waited_under_the_old_scope_stops_nothing_under_the_new_one(
     assert pair.notices == []
 
 
+@pytest.mark.parametrize("nodes", [("alpha",), ("beta",), ("alpha", "beta")])
+@pytest.mark.parametrize("waits", [False, True], ids=["idle", "waiting"])
+def test_a_scope_that_changes_with_the_transport_stops_nothing(
+    nodes: tuple[str, ...], waits: bool
+) -> None:
+    """The stream of before is called by the transport that it went by, and not by today's."""
+    slow = scoped("{}").replace("retries = 2", "retries = 9\ntransports = {}")
+    pair = Network.pair("window", slow.format('["http"]', "triple"))
+    pair.send_all(range(1, 4))
+    pair.lose_request = lambda post: waits
+    pair.send_all(range(4, 7))
+    for name in nodes:
+        change(pair, name, agree(name, "window", slow.format('["smtp", "http"]', "pair")))
+    pair.send(7)
+    pair.lose_request = lambda post: False
+    pair.pass_time(MINUTE, MINUTE)
+    for number in range(8, 12):
+        pair.send(number)
+        pair.pass_time(MINUTE)
+    assert sorted(map(pair.id_of, range(1, 12))) == sorted(pair.take())
+    assert pair.notices == []
+
+
 @pytest.mark.parametrize("began", ["pair", "triple"])
 @pytest.mark.parametrize("nodes", [("beta",), ("alpha", "beta"), ("beta", "alpha")])
 def test_what_was_given_up_before_a_scope_changed_takes_no_number_after_it(

@@ -46,8 +46,8 @@ IN_NUMBERS: tuple[Mutant, ...] = (
     Mutant(
         "a stream of a new scope overtakes what waits on that of the old one",
         "oncewire.handler.perform:stream_to_join",
-        "key if is_of_another(twin, context.agreements, Direction.SEND) else twin",
-        "key",
+        "return other.key",
+        "return key",
         tests=(f"{_CHANGED}::{_STILL_WAITED}",),
     ),
     Mutant(
@@ -67,9 +67,16 @@ IN_NUMBERS: tuple[Mutant, ...] = (
     Mutant(
         "two agreements count in one stream, since one of them changed its scope",
         "oncewire.handler.receiving.arrive:channel_of_arrival",
-        "is_of_another(twin, context.agreements, Direction.RECEIVE)",
+        "is_of_another(name, context.agreements, Direction.RECEIVE)",
         "False",
         tests=(f"{_CHANGED}::{_ANOTHER}",),
+    ),
+    Mutant(
+        "a stream per triple is not found under the transport that it had before",
+        "oncewire.agreement.resolve:other_names",
+        'tuple((f"{channel}/{transport}" for transport in TRANSPORTS))',
+        '(f"{channel}/{terms.transports[0]}",)',
+        tests=(f"{_CHANGED}::test_a_scope_that_changes_with_the_transport_stops_nothing",),
     ),
     Mutant(
         "all transports to a receiver are one stream",

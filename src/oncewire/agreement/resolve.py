@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from oncewire.agreement.agreement import (
     CPA_ID,
+    TRANSPORTS,
     ActionBinding,
     Agreement,
     Agreements,
@@ -316,12 +317,12 @@ def leads_to(channel: str, party_id: str) -> bool:
     return bool(arrow) and (receiver == name or receiver.startswith((f"{name}#", f"{name}/")))
 
 
-def other_name(channel: str, terms: Terms) -> str:
-    """What a stream per pair is called per triple, and the other way round: on the wire the two
-    are the same."""
+def other_names(channel: str, terms: Terms) -> tuple[str, ...]:
+    """What a stream per pair is called per triple, by each transport that it may have had, and the
+    other way round: on the wire they are the same."""
     if terms.scope is Scope.TRIPLE:
-        return channel.rpartition("/")[0]
-    return f"{channel}/{terms.transports[0]}"
+        return (channel.rpartition("/")[0],)
+    return tuple(f"{channel}/{transport}" for transport in TRANSPORTS)
 
 
 def is_of_another(name: str, agreements: Iterable[Agreement], direction: Direction) -> bool:

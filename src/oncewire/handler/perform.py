@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Direction
-from oncewire.agreement.resolve import is_of_another, other_name
+from oncewire.agreement.resolve import is_of_another, other_names
 from oncewire.errors import InvalidValue, NotAllowed, StoreDamaged
 from oncewire.handler.actions import Post, Settled
 from oncewire.handler.content_digest import check_kept
@@ -75,13 +75,25 @@ def stream_to_join(
     known = context.state.numbered
     if key is None or not terms.numbered or terms.scope is Scope.CONVERSATION or key in known:
         return key
-    twin = other_name(key, terms)
-    other, today = tx.sending_channel(twin), tx.sending_channel(key)
-    if other is None or not (other.unsettled(terms) or tx.waiting(twin, 1)):
+    other, today = _other_stream(context, tx, key, terms), tx.sending_channel(key)
+    if other is None or not (other.unsettled(terms) or tx.waiting(other.key, 1)):
         return key
     if today is not None and (today.unsettled(terms) or tx.waiting(key, 1)):
         return key
-    return key if is_of_another(twin, context.agreements, Direction.SEND) else twin
+    return other.key
+
+
+def _other_stream(
+    context: HandlerContext, tx: Transaction, key: str, terms: Terms
+) -> SendingChannel | None:
+    """The last stream that had the numbers which are those of `key` today."""
+    found = [
+        channel
+        for name in other_names(key, terms)
+        if (channel := tx.sending_channel(name)) is not None
+        and not is_of_another(name, context.agreements, Direction.SEND)
+    ]
+    return max(found, key=lambda channel: channel.last_stamp, default=None)
 
 
 def stream_to_number(
@@ -95,17 +107,12 @@ def stream_to_number(
     channel = tx.sending_channel(key) or SendingChannel.open(key, terms)
     if terms.scope is Scope.CONVERSATION or key in context.state.numbered:
         return channel
-    twin = other_name(key, terms)
-    other = tx.sending_channel(twin)
-    if (
-        other is None
-        or other.last_stamp <= channel.last_stamp
-        or is_of_another(twin, context.agreements, Direction.SEND)
-    ):
-        if other is None or not (other.unsettled(terms) or tx.waiting(twin, 1)):
+    other = _other_stream(context, tx, key, terms)
+    if other is None or other.last_stamp <= channel.last_stamp:
+        if other is None or not (other.unsettled(terms) or tx.waiting(other.key, 1)):
             # What is left on it may still be numbered, and would be later.
             context.state.numbered.add(key)
-        context.state.numbered.discard(twin)
+        context.state.numbered.difference_update(other_names(key, terms))
     elif not channel.unsettled(terms):
         ended = channel if channel.phase is Phase.UNBEGUN else channel.end_epoch()
         channel = replace(ended, last_stamp=other.last_stamp)

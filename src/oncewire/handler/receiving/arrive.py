@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, Direction
-from oncewire.agreement.resolve import Resolution, is_of_another, other_name
+from oncewire.agreement.resolve import Resolution, is_of_another, other_names
 from oncewire.agreement.rules import plan_under
 from oncewire.errors import EbxmlError
 from oncewire.handler.actions import Ready, Source
@@ -182,15 +182,17 @@ def channel_of_arrival(
     known_later = context.state.numbered
     if terms.scope is Scope.CONVERSATION or key in known_later:
         return channel
-    twin = other_name(key, terms)
-    other = tx.receiving_channel(twin)
-    if (
-        other is None
-        or other.newest_stamp <= channel.newest_stamp
-        or is_of_another(twin, context.agreements, Direction.RECEIVE)
-    ):
+    names = other_names(key, terms)
+    found = [
+        each
+        for name in names
+        if (each := tx.receiving_channel(name)) is not None
+        and not is_of_another(name, context.agreements, Direction.RECEIVE)
+    ]
+    other = max(found, key=lambda each: each.newest_stamp, default=None)
+    if other is None or other.newest_stamp <= channel.newest_stamp:
         known_later.add(key)
-        known_later.discard(twin)
+        known_later.difference_update(names)
         return channel
     if channel.furthest is None:
         # It follows the other one as one epoch follows another.
