@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
+import inspect
 import os
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +156,22 @@ class Sharing:
     ) -> None:
         if hasattr(config, "workerinput"):
             arrange(items)
+
+
+async def _bounded(work: Coroutine[Any, Any, None], seconds: float) -> None:
+    async with asyncio.timeout(seconds):
+        await work
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine has an event loop of its own, and a bound: a hang is a failure."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    marker = pyfuncitem.get_closest_marker("within")
+    asyncio.run(_bounded(test, marker.args[0] if marker is not None else 60.0))
+    return True
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -11,7 +11,7 @@ from oncewire.entry.party.folder import KeyKind, make_party, read_card
 from oncewire.entry.party.partners import PartnerOptions, add_partner, with_values
 from oncewire.entry.party.settings import load
 from oncewire.handler.world import RealWorld
-from tests.entry.served import Served, both_served
+from tests.entry.served import Served
 from tests.ports import free_port
 
 
@@ -72,5 +72,5 @@ def made_partners(parties: Path) -> Path:
 @pytest.fixture
 def served(pair: Path) -> Iterator[Served]:
     """Both handlers run."""
-    with both_served(pair) as found:
+    with Served(pair, "acme", "globex") as found:
         yield found

@@ -2,10 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from oncewire.entry.control.client import LocalHandler
 from oncewire.entry.party.settings import Settings, load
@@ -17,8 +17,9 @@ T = TypeVar("T")
 class Served:
     """Handlers of this process, each started and stopped by name, in a thread of their own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *names: str) -> None:
+        """`names`: who is started when a `with` begins, which stops all at its end."""
+        self.folder, self._names = folder, names
         self.loop = asyncio.new_event_loop()
         self._doors: dict[str, AbstractAsyncContextManager[LocalHandler]] = {}
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
@@ -36,6 +37,18 @@ class Served:
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
 
+    def __enter__(self) -> Self:
+        try:
+            for name in self._names:
+                self.start(name)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.close()
+
     def close(self) -> None:
         for name in list(self._doors):
             self.stop(name)
@@ -46,15 +59,3 @@ class Served:
 
 async def _prepared(settings: Settings) -> Prepared:
     return prepare(settings)
-
-
-@contextmanager
-def both_served(parties: Path) -> Iterator[Served]:
-    """The handlers of acme and globex run."""
-    found = Served(parties)
-    try:
-        for name in ("acme", "globex"):
-            found.start(name)
-        yield found
-    finally:
-        found.close()

@@ -83,12 +83,8 @@ def overheid(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Iterator
     )  # fmt: skip
     (folder / "port").write_text(str(port))
     run("agreement", "import", corpus / CPA, "-c", folder / "overheid")
-    served = Served(folder)
-    try:
-        served.start("overheid")
+    with Served(folder, "overheid") as served:
         yield Overheid(folder, served, corpus)
-    finally:
-        served.close()
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
@@ -364,8 +360,7 @@ def test_two_parties_exchange_under_a_foreign_cpa_and_believe_its_certificates_a
     for name in ("logius", "overheid"):
         run("agreement", "import", cpa, "-c", tmp_path / name)
         assert list((tmp_path / name / "keys" / "partners").iterdir()) == []
-    served = Served(tmp_path)
-    try:
+    with Served(tmp_path) as served:
         for name in ("logius", "overheid"):
             served.start(name)
         order = tmp_path / "order.xml"
@@ -379,8 +374,6 @@ def test_two_parties_exchange_under_a_foreign_cpa_and_believe_its_certificates_a
         assert taken.read_text() == "<order/>"
         (facts,) = (tmp_path / "in").glob("*.message.json")
         assert json.loads(facts.read_text())["service_type"] == "urn:osb:services"
-    finally:
-        served.close()
 
 
 def test_every_spelling_that_is_printed_is_understood(corpus: Path, tmp_path: Path) -> None:
@@ -464,16 +457,13 @@ def test_a_partner_takes_the_cpa_that_we_export(tmp_path: Path) -> None:
     run(*words)
     assert problems(cpa.read_bytes()) == []
     run("agreement", "import", cpa, "-c", tmp_path / "globex")
-    served = Served(tmp_path)
-    try:
+    with Served(tmp_path) as served:
         for name in ports:
             served.start(name)
         (tmp_path / "order.xml").write_text("<order/>")
         words = ("--to", "globex", "--wait", "--timeout", "60", "-c", tmp_path / "acme")
         run("send", tmp_path / "order.xml", *words)
         run("inbox", "take", "--output", tmp_path / "in", "-c", tmp_path / "globex")
-    finally:
-        served.close()
     (taken,) = (tmp_path / "in").glob("*.xml")
     assert taken.read_text() == "<order/>"
     (sent,) = run_json("outbox", "-c", tmp_path / "acme")["messages"]

@@ -14,7 +14,7 @@ from oncewire.entry.party.folder import KeyKind, fingerprints_of, make_keys
 from oncewire.entry.party.partners import with_values
 from oncewire.handler.world import RealWorld
 from oncewire.message.envelope import TRIAL_MARK, TRIAL_SERVICE
-from tests.entry.served import Served, both_served
+from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.ports import free_port
 
@@ -50,7 +50,7 @@ def meet(folder: Path, *options: str) -> None:
 @pytest.fixture
 def met(strangers: Path) -> Iterator[Served]:
     meet(strangers, "--insecure", "--sign")
-    with both_served(strangers) as served:
+    with Served(strangers, "acme", "globex") as served:
         yield served
 
 

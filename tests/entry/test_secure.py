@@ -17,7 +17,7 @@ from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import InvalidValue
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY
-from tests.entry.served import Served, both_served
+from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.ports import free_port
 
@@ -38,7 +38,7 @@ def met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def secured(met: Path) -> Iterator[Served]:
     """Both run."""
-    with both_served(met) as found:
+    with Served(met, "acme", "globex") as found:
         yield found
 
 
@@ -125,16 +125,13 @@ def test_a_partner_that_is_added_is_known_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    served = Served(tmp_path)
-    try:
+    with Served(tmp_path) as served:
         for name in ("acme", "globex"):
             run("init", name, "--port", str(free_port()))
             # Nobody is trusted yet, and that is no reason not to listen.
             served.start(name)
         run("partner", "add", "globex", "--both", "-c", "acme")
         assert send(tmp_path) == "delivered"
-    finally:
-        served.close()
 
 
 def test_a_key_follows_another_while_both_are_valid(met: Path, secured: Served) -> None:

@@ -112,108 +112,100 @@ def of(handler: Handler, message_id: str) -> list[Row]:
 
 @pytest.mark.long
 @pytest.mark.requirement("RTY-4", "RTY-15", "CPA-16")
-def test_the_next_transport_is_taken_and_the_first_again_when_a_probe_gets_through(
+@pytest.mark.within(100)
+async def test_the_next_transport_is_taken_and_the_first_again_when_a_probe_gets_through(
     tmp_path: Path,
 ) -> None:
-    async def work() -> None:
-        async with both_ways(tmp_path) as (handlers, lines):
-            alpha, beta = handlers["alpha"], handlers["beta"]
-            lines["alpha"].before = True
-            first = await alpha.send(document(1))
-            assert await alpha.wait(first.message_id, 30) is OutgoingState.DELIVERED
-            rows = of(alpha, first.message_id)
-            ways = [row.transport for row in rows if row.kind == Kind.SENT]
-            assert ways == ["http"] * 3 + ["smtp"]
-            assert "from http to smtp" in explain(rows)
-            assert any("retries over http" in rung.text for rung in ladder(rows))
+    async with both_ways(tmp_path) as (handlers, lines):
+        alpha, beta = handlers["alpha"], handlers["beta"]
+        lines["alpha"].before = True
+        first = await alpha.send(document(1))
+        assert await alpha.wait(first.message_id, 30) is OutgoingState.DELIVERED
+        rows = of(alpha, first.message_id)
+        ways = [row.transport for row in rows if row.kind == Kind.SENT]
+        assert ways == ["http"] * 3 + ["smtp"]
+        assert "from http to smtp" in explain(rows)
+        assert any("retries over http" in rung.text for rung in ladder(rows))
 
-            second = await alpha.send(document(2))
-            assert await alpha.wait(second.message_id, 30) is OutgoingState.DELIVERED
-            rows = of(alpha, second.message_id)
-            assert [row.transport for row in rows if row.kind == Kind.SENT] == ["smtp"]
-            assert "because nothing got across over http" in explain(rows)
-            assert alpha.engine.context.state.left
-            with alpha.engine.context.store.reader() as reader:
-                assert any("another way" in each.reason for each in reader.incidents())
+        second = await alpha.send(document(2))
+        assert await alpha.wait(second.message_id, 30) is OutgoingState.DELIVERED
+        rows = of(alpha, second.message_id)
+        assert [row.transport for row in rows if row.kind == Kind.SENT] == ["smtp"]
+        assert "because nothing got across over http" in explain(rows)
+        assert alpha.engine.context.state.left
+        with alpha.engine.context.store.reader() as reader:
+            assert any("another way" in each.reason for each in reader.incidents())
 
-            lines["alpha"].before = False
-            await until(lambda: not alpha.engine.context.state.left)
-            assert lines["alpha"].probes[-1] is OutcomeKind.SENT
-            third = await alpha.send(document(3))
-            assert await alpha.wait(third.message_id, 30) is OutgoingState.DELIVERED
-            rows = of(alpha, third.message_id)
-            assert [row.transport for row in rows if row.kind == Kind.SENT] == ["http"]
-            with alpha.engine.context.store.reader() as reader:
-                assert not reader.incidents()
-            assert len(await beta.take(10)) == 3
-            for handler in (alpha, beta):
-                assert not check_journal(journal(handler), healed=False).violations
-
-    run(work(), 100)
+        lines["alpha"].before = False
+        await until(lambda: not alpha.engine.context.state.left)
+        assert lines["alpha"].probes[-1] is OutcomeKind.SENT
+        third = await alpha.send(document(3))
+        assert await alpha.wait(third.message_id, 30) is OutgoingState.DELIVERED
+        rows = of(alpha, third.message_id)
+        assert [row.transport for row in rows if row.kind == Kind.SENT] == ["http"]
+        with alpha.engine.context.store.reader() as reader:
+            assert not reader.incidents()
+        assert len(await beta.take(10)) == 3
+        for handler in (alpha, beta):
+            assert not check_journal(journal(handler), healed=False).violations
 
 
 @pytest.mark.long
 @pytest.mark.requirement("DUP-9")
-def test_a_copy_over_another_transport_is_a_copy(tmp_path: Path) -> None:
+@pytest.mark.within(100)
+async def test_a_copy_over_another_transport_is_a_copy(tmp_path: Path) -> None:
     """It arrived over HTTP, nobody knew, and it came again by mail: it is handed over once."""
 
-    async def work() -> None:
-        async with both_ways(tmp_path) as (handlers, lines):
-            alpha, beta = handlers["alpha"], handlers["beta"]
-            lines["alpha"].after = True
-            # beta cannot acknowledge over HTTP either: that comes by mail.
-            lines["beta"].before = True
-            sent = await alpha.send(document(1))
-            assert await alpha.wait(sent.message_id, 30) is OutgoingState.DELIVERED
-            assert len(await beta.take(10)) == 1
-            assert not await beta.take(10)
-            for handler in (alpha, beta):
-                assert not check_journal(journal(handler), healed=False).violations
-
-    run(work(), 100)
+    async with both_ways(tmp_path) as (handlers, lines):
+        alpha, beta = handlers["alpha"], handlers["beta"]
+        lines["alpha"].after = True
+        # beta cannot acknowledge over HTTP either: that comes by mail.
+        lines["beta"].before = True
+        sent = await alpha.send(document(1))
+        assert await alpha.wait(sent.message_id, 30) is OutgoingState.DELIVERED
+        assert len(await beta.take(10)) == 1
+        assert not await beta.take(10)
+        for handler in (alpha, beta):
+            assert not check_journal(journal(handler), healed=False).violations
 
 
 @pytest.mark.long
 @pytest.mark.requirement("RTY-16")
-def test_when_the_last_transport_fails_too_somebody_is_told(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with both_ways(tmp_path) as (handlers, lines):
-            alpha = handlers["alpha"]
-            lines["alpha"].before = True
-            await handlers["beta"].transports["smtp"].stop()
-            sent = await alpha.send(document(1))
-            assert await alpha.wait(sent.message_id, 30) is OutgoingState.NOT_DELIVERED
-            assert [notice.message_id for notice in await alpha.notices()] == [sent.message_id]
-            ways = [row.transport for row in of(alpha, sent.message_id) if row.kind == Kind.SENT]
-            assert ways == ["http"] * 3 + ["smtp"] * 3
-
-    run(work(), 100)
+@pytest.mark.within(100)
+async def test_when_the_last_transport_fails_too_somebody_is_told(tmp_path: Path) -> None:
+    async with both_ways(tmp_path) as (handlers, lines):
+        alpha = handlers["alpha"]
+        lines["alpha"].before = True
+        await handlers["beta"].transports["smtp"].stop()
+        sent = await alpha.send(document(1))
+        assert await alpha.wait(sent.message_id, 30) is OutgoingState.NOT_DELIVERED
+        assert [notice.message_id for notice in await alpha.notices()] == [sent.message_id]
+        ways = [row.transport for row in of(alpha, sent.message_id) if row.kind == Kind.SENT]
+        assert ways == ["http"] * 3 + ["smtp"] * 3
 
 
 @pytest.mark.long
 @pytest.mark.requirement("RTY-15")
-def test_an_ordered_stream_survives_the_change(tmp_path: Path) -> None:
+@pytest.mark.within(100)
+async def test_an_ordered_stream_survives_the_change(tmp_path: Path) -> None:
     """Numbered by pair, the numbers go on over the other transport (C29)."""
     extra = '[sequence]\nordered = true\nscope = "pair"\n'
     extra += '[wire]\nextensions = ["hop_sequence", "routing"]\n'
 
-    async def work() -> None:
-        async with both_ways(tmp_path, extra) as (handlers, lines):
-            alpha, beta = handlers["alpha"], handlers["beta"]
-            sent = []
-            for number in range(9):
-                lines["alpha"].before = 3 <= number < 6
-                sent.append(await alpha.send(document(number)))
-                if number in (2, 5):
-                    await alpha.wait(sent[-1].message_id, 30)
-            for each in sent:
-                assert await alpha.wait(each.message_id, 30) is OutgoingState.DELIVERED
-            taken = await beta.take(20)
-            assert [given.message_id for given in taken] == [each.message_id for each in sent]
-            for handler in (alpha, beta):
-                assert not check_journal(journal(handler), healed=False).violations
-
-    run(work(), 100)
+    async with both_ways(tmp_path, extra) as (handlers, lines):
+        alpha, beta = handlers["alpha"], handlers["beta"]
+        sent = []
+        for number in range(9):
+            lines["alpha"].before = 3 <= number < 6
+            sent.append(await alpha.send(document(number)))
+            if number in (2, 5):
+                await alpha.wait(sent[-1].message_id, 30)
+        for each in sent:
+            assert await alpha.wait(each.message_id, 30) is OutgoingState.DELIVERED
+        taken = await beta.take(20)
+        assert [given.message_id for given in taken] == [each.message_id for each in sent]
+        for handler in (alpha, beta):
+            assert not check_journal(journal(handler), healed=False).violations
 
 
 @pytest.mark.long

@@ -44,7 +44,7 @@ from tests.handler.running import journal
 from tests.handler.test_other_transports import document
 from tests.handler.test_signed import pem
 from tests.ports import free_port
-from tests.transport.exchange import Receiver, run
+from tests.transport.exchange import Receiver
 from tests.waiting import until
 from tests.wire.security.keys import alpha, mallory
 
@@ -111,51 +111,48 @@ def test_the_profile_has_both_ways_in_one_agreement() -> None:
 
 @pytest.mark.long
 @pytest.mark.requirement("TRN-3", "DUP-9")
-def test_a_mail_that_is_repeated_and_a_message_that_is_sent_again(tmp_path: Path) -> None:
-    async def work() -> None:
-        answers = Receiver()
-        at = free_port()
-        peer = SmtpTransport(listener=ListenerSettings("alpha@alpha.test"))
-        await peer.start(answers)
-        relay = RelaySettings("beta@beta.test", "127.0.0.1", peer.port, MailTls.NONE)
-        ours = SmtpTransport(relay, ListenerSettings("beta@beta.test", port=at))
-        store = SqliteStore.open(tmp_path / "beta.db", node="beta")
-        agreements = Agreements([agreed("beta", "alpha")])
-        node = HandlerContext("beta", store, agreements, RealWorld(), keys=keys("beta"))
-        parcel = letter()
-        assert b"application/pkcs7-mime" in parcel.body
+async def test_a_mail_that_is_repeated_and_a_message_that_is_sent_again(tmp_path: Path) -> None:
+    answers = Receiver()
+    at = free_port()
+    peer = SmtpTransport(listener=ListenerSettings("alpha@alpha.test"))
+    await peer.start(answers)
+    relay = RelaySettings("beta@beta.test", "127.0.0.1", peer.port, MailTls.NONE)
+    ours = SmtpTransport(relay, ListenerSettings("beta@beta.test", port=at))
+    store = SqliteStore.open(tmp_path / "beta.db", node="beta")
+    agreements = Agreements([agreed("beta", "alpha")])
+    node = HandlerContext("beta", store, agreements, RealWorld(), keys=keys("beta"))
+    parcel = letter()
+    assert b"application/pkcs7-mime" in parcel.body
 
-        async def post(mail_id: str) -> None:
-            mail = write_mail(
-                parcel.content_type, parcel.headers, parcel.body,
-                sender="alpha@alpha.test", recipient="beta@beta.test", message_id=mail_id,
-            )  # fmt: skip
-            await aiosmtplib.send(
-                mail, sender="alpha@alpha.test", recipients=["beta@beta.test"],
-                hostname="127.0.0.1", port=at, start_tls=False,
-            )  # fmt: skip
+    async def post(mail_id: str) -> None:
+        mail = write_mail(
+            parcel.content_type, parcel.headers, parcel.body,
+            sender="alpha@alpha.test", recipient="beta@beta.test", message_id=mail_id,
+        )  # fmt: skip
+        await aiosmtplib.send(
+            mail, sender="alpha@alpha.test", recipients=["beta@beta.test"],
+            hostname="127.0.0.1", port=at, start_tls=False,
+        )  # fmt: skip
 
-        async with Handler(node, {"smtp": ours}) as beta:
-            await post("1@alpha.test")
-            await until(lambda: len(answers.taken) == 1)
-            # A server on the way repeats the mail, or the peer sends the message again: the message
-            # is known by its MessageId, and each copy gets the same acknowledgement.
-            await post("1@alpha.test")
-            await post("2@alpha.test")
-            await until(lambda: len(answers.taken) == 3)
-            first, *copies = answers.taken
-            assert [copy.body for copy in copies] == [first.body] * 2
-            ack = codec.read(Parcel(first.content_type, first.body, tuple(first.headers.items())))
-            assert ack.signed
-            assert ack.message.acknowledgments[0].references
-            kinds = [row.kind for row in journal(beta)]
-            assert (kinds.count(Kind.RECEIVED), kinds.count(Kind.DUPLICATE)) == (1, 2)
-            (taken,) = await beta.take(10)
-            assert taken.payloads[0] == LETTER.payloads[0]
-            assert not check_journal(journal(beta), healed=False).violations
-        await peer.stop()
-
-    run(work(), 60)
+    async with Handler(node, {"smtp": ours}) as beta:
+        await post("1@alpha.test")
+        await until(lambda: len(answers.taken) == 1)
+        # A server on the way repeats the mail, or the peer sends the message again: the message
+        # is known by its MessageId, and each copy gets the same acknowledgement.
+        await post("1@alpha.test")
+        await post("2@alpha.test")
+        await until(lambda: len(answers.taken) == 3)
+        first, *copies = answers.taken
+        assert [copy.body for copy in copies] == [first.body] * 2
+        ack = codec.read(Parcel(first.content_type, first.body, tuple(first.headers.items())))
+        assert ack.signed
+        assert ack.message.acknowledgments[0].references
+        kinds = [row.kind for row in journal(beta)]
+        assert (kinds.count(Kind.RECEIVED), kinds.count(Kind.DUPLICATE)) == (1, 2)
+        (taken,) = await beta.take(10)
+        assert taken.payloads[0] == LETTER.payloads[0]
+        assert not check_journal(journal(beta), healed=False).violations
+    await peer.stop()
 
 
 class Desk:
@@ -186,40 +183,39 @@ class Desk:
 
 @pytest.mark.long
 @pytest.mark.requirement("SYNC-1")
-def test_what_is_asked_over_http_is_answered_in_the_response_of_the_post(tmp_path: Path) -> None:
+async def test_what_is_asked_over_http_is_answered_in_the_response_of_the_post(
+    tmp_path: Path,
+) -> None:
     """Under the agreement whose letters go by mail: signed and in envelopes both, and nobody
     acknowledges anything."""
     ask = replace(LETTER, action="Ask")
 
-    async def work() -> None:
-        port = free_port()
-        at = {"beta": f"http://127.0.0.1:{port}/msh"}
-        store = SqliteStore.open(tmp_path / "beta.db", node="beta")
-        agreements = Agreements([agreed("beta", "alpha", at)])
-        node = HandlerContext("beta", store, agreements, RealWorld(), keys=keys("beta"))
-        http = HttpTransport(HttpServerSettings("127.0.0.1", port, "/msh"))
-        desk = Desk()
-        parcel = letter(ask, "http")
-        headers = {"Content-Type": parcel.content_type, **dict(parcel.headers)}
-        async with Handler(node, {"http": http}, application=desk) as beta:
-            async with (
-                aiohttp.ClientSession() as session,
-                session.post(at["beta"], data=parcel.body, headers=headers) as response,
-            ):
-                assert response.status == 200
-                body, kind = await response.read(), response.headers["Content-Type"]
-            reply = codec.read(Parcel(kind, body))
-            assert reply.signed
-            assert reply.message.header is not None
-            assert reply.message.header.action == "Told"
-            assert not reply.message.acknowledgments
-            (told,) = reply.message.payloads
-            assert told.data is not None
-            key = PEOPLE["alpha"].key
-            assert isinstance(key, rsa.RSAPrivateKey)
-            meant = open_envelope(told.data, PEOPLE["alpha"].certificate, key)
-            assert meant.content == b"<told/>"
-            assert [taken.payloads[0] for taken in desk.asked] == [ask.payloads[0]]
-            assert not check_journal(journal(beta), healed=False).violations
-
-    run(work(), 60)
+    port = free_port()
+    at = {"beta": f"http://127.0.0.1:{port}/msh"}
+    store = SqliteStore.open(tmp_path / "beta.db", node="beta")
+    agreements = Agreements([agreed("beta", "alpha", at)])
+    node = HandlerContext("beta", store, agreements, RealWorld(), keys=keys("beta"))
+    http = HttpTransport(HttpServerSettings("127.0.0.1", port, "/msh"))
+    desk = Desk()
+    parcel = letter(ask, "http")
+    headers = {"Content-Type": parcel.content_type, **dict(parcel.headers)}
+    async with Handler(node, {"http": http}, application=desk) as beta:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(at["beta"], data=parcel.body, headers=headers) as response,
+        ):
+            assert response.status == 200
+            body, kind = await response.read(), response.headers["Content-Type"]
+        reply = codec.read(Parcel(kind, body))
+        assert reply.signed
+        assert reply.message.header is not None
+        assert reply.message.header.action == "Told"
+        assert not reply.message.acknowledgments
+        (told,) = reply.message.payloads
+        assert told.data is not None
+        key = PEOPLE["alpha"].key
+        assert isinstance(key, rsa.RSAPrivateKey)
+        meant = open_envelope(told.data, PEOPLE["alpha"].certificate, key)
+        assert meant.content == b"<told/>"
+        assert [taken.payloads[0] for taken in desk.asked] == [ask.payloads[0]]
+        assert not check_journal(journal(beta), healed=False).violations

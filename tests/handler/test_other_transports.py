@@ -174,41 +174,38 @@ def document(number: int) -> Submission:
 @pytest.mark.process
 @pytest.mark.parametrize("way", [way for way in TRANSPORTS if way != "http"])
 @pytest.mark.requirement("TRN-3", "TRN-4")
-def test_documents_and_acknowledgements_travel(way: str, tmp_path: Path) -> None:
+@pytest.mark.within(100)
+async def test_documents_and_acknowledgements_travel(way: str, tmp_path: Path) -> None:
     """Each message and each acknowledgement is a parcel of its own, there and back."""
 
-    async def work() -> None:
-        async with WAYS[way](tmp_path) as world, world.running() as (alpha, beta):
-            sent = [await alpha.send(document(number)) for number in range(10)]
-            states = [await alpha.wait(each.message_id, 40) for each in sent]
-            assert states == [OutgoingState.DELIVERED] * 10
-            taken = await beta.take(100)
-            assert {given.message_id for given in taken} == {each.message_id for each in sent}
-            for given in taken:
-                assert given.payloads[0].data.startswith(b"order ")  # type: ignore[union-attr]
-                assert given.payloads[0].data.endswith(b"\0 byte")  # type: ignore[union-attr]
-            for handler in (alpha, beta):
-                assert not check_journal(journal(handler), healed=False).violations
-            rows = journal(alpha)
-            assert {row.transport for row in rows if row.kind == Kind.SENT} == {way}
-
-    run(work(), 100)
+    async with WAYS[way](tmp_path) as world, world.running() as (alpha, beta):
+        sent = [await alpha.send(document(number)) for number in range(10)]
+        states = [await alpha.wait(each.message_id, 40) for each in sent]
+        assert states == [OutgoingState.DELIVERED] * 10
+        taken = await beta.take(100)
+        assert {given.message_id for given in taken} == {each.message_id for each in sent}
+        for given in taken:
+            assert given.payloads[0].data.startswith(b"order ")  # type: ignore[union-attr]
+            assert given.payloads[0].data.endswith(b"\0 byte")  # type: ignore[union-attr]
+        for handler in (alpha, beta):
+            assert not check_journal(journal(handler), healed=False).violations
+        rows = journal(alpha)
+        assert {row.transport for row in rows if row.kind == Kind.SENT} == {way}
 
 
 @pytest.mark.parametrize("way", ["smtp"])
 @pytest.mark.requirement("SYNC-10")
-def test_a_synchronous_wish_is_answered_later_with_a_warning(way: str, tmp_path: Path) -> None:
+async def test_a_synchronous_wish_is_answered_later_with_a_warning(
+    way: str, tmp_path: Path
+) -> None:
     extra = QUICK + '[sync]\nmode = "mshSignalsOnly"\n'
 
-    async def work() -> None:
-        async with WAYS[way](tmp_path, extra) as world, world.running() as (alpha, beta):
-            sent = await alpha.send(document(1))
-            assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
-            kinds = [row.kind for row in journal(alpha)]
-            assert Kind.WARNED in kinds
-            assert Kind.WARNING_SENT in [row.kind for row in journal(beta)]
-
-    run(work(), 60)
+    async with WAYS[way](tmp_path, extra) as world, world.running() as (alpha, beta):
+        sent = await alpha.send(document(1))
+        assert await alpha.wait(sent.message_id, 20) is OutgoingState.DELIVERED
+        kinds = [row.kind for row in journal(alpha)]
+        assert Kind.WARNED in kinds
+        assert Kind.WARNING_SENT in [row.kind for row in journal(beta)]
 
 
 @pytest.mark.long

@@ -25,7 +25,7 @@ from oncewire.pipeline.session import own_error
 from oncewire.pipeline.sink import in_order, message_id
 from oncewire.pipeline.sources.oncewire import oncewire_source_for
 from tests.entry.conftest import made_partners
-from tests.entry.served import both_served
+from tests.entry.served import Served
 from tests.ports import free_port
 from tests.waiting import wait_until
 
@@ -73,7 +73,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     flags = {"admin.port": free_port()}
     settings = load(folder / "acme", environ={}, flags=flags).settings
     token = TokenFile(settings.path(settings.admin.tokens)).add("spark", (Permission.SUBMIT,))
-    with both_served(folder) as served:
+    with Served(folder, "acme", "globex") as served:
         door = admin_port(settings, flags)
         served.do(door.__aenter__())
         try:

@@ -55,86 +55,74 @@ async def over(budget: Budgets, peer: Peer) -> OverBudget | None:
     return None
 
 
-def test_one_address_waits_while_another_comes_in() -> None:
-    async def work() -> None:
-        budget = budgets(Clock(), strangers=4, per_address=2, patience=0.05)
-        visits = [await budget.enter(HERE) for _ in range(2)]
-        refused = await over(budget, HERE)
-        assert refused is not None
-        assert (refused.status, refused.retry_after) == (429, 1)
-        visits += [await budget.enter(THERE) for _ in range(2)]
-        # Now all strangers together have what is theirs; partners do not mind.
-        refused = await over(budget, Peer("192.0.2.9"))
-        assert refused is not None
-        assert refused.status == 503
-        budget.meet(PARTNER)
-        assert await over(budget, PARTNER) is None
-        assert await over(budget, SHOWN) is None
-        visits.pop().leave()
-        assert await over(budget, THERE) is None
-
-    run(work())
+async def test_one_address_waits_while_another_comes_in() -> None:
+    budget = budgets(Clock(), strangers=4, per_address=2, patience=0.05)
+    visits = [await budget.enter(HERE) for _ in range(2)]
+    refused = await over(budget, HERE)
+    assert refused is not None
+    assert (refused.status, refused.retry_after) == (429, 1)
+    visits += [await budget.enter(THERE) for _ in range(2)]
+    # Now all strangers together have what is theirs; partners do not mind.
+    refused = await over(budget, Peer("192.0.2.9"))
+    assert refused is not None
+    assert refused.status == 503
+    budget.meet(PARTNER)
+    assert await over(budget, PARTNER) is None
+    assert await over(budget, SHOWN) is None
+    visits.pop().leave()
+    assert await over(budget, THERE) is None
 
 
-def test_who_has_just_given_up_is_passed_over() -> None:
+async def test_who_has_just_given_up_is_passed_over() -> None:
     """He is told of it in a later turn of the loop; until then he still stands in the line."""
 
-    async def work() -> None:
-        budget = budgets(Clock(), strangers=1, per_address=1, patience=5)
-        inside = await budget.enter(HERE)
-        gone, staying = (asyncio.ensure_future(budget.enter(HERE)) for _ in "ab")
-        await asyncio.sleep(0)
-        gone.cancel()
-        inside.leave()
-        (await staying).leave()
-        assert await over(budget, HERE) is None
-        with pytest.raises(asyncio.CancelledError):
-            await gone
-
-    run(work())
+    budget = budgets(Clock(), strangers=1, per_address=1, patience=5)
+    inside = await budget.enter(HERE)
+    gone, staying = (asyncio.ensure_future(budget.enter(HERE)) for _ in "ab")
+    await asyncio.sleep(0)
+    gone.cancel()
+    inside.leave()
+    (await staying).leave()
+    assert await over(budget, HERE) is None
+    with pytest.raises(asyncio.CancelledError):
+        await gone
 
 
-def test_a_partner_has_one_share_wherever_it_comes_from() -> None:
-    async def work() -> None:
-        budget = budgets(Clock(), partners=8, per_partner=4, refusals=1, patience=0.05)
-        greedy = [Peer(f"198.51.100.{number}", certificate=b"greedy") for number in range(8)]
-        visits = [await budget.enter(peer) for peer in greedy[:4]]
-        refused = await over(budget, greedy[5])
-        assert refused is not None
-        assert refused.status == 429
-        assert await over(budget, SHOWN) is None
-        # And who shares its address answers for himself alone.
-        for _ in range(20):
-            budget.refused(greedy[0])
-        beside = Peer(greedy[0].address, certificate=b"honest")
-        assert await over(budget, beside) is None
-        assert await over(budget, Peer(greedy[0].address)) is None
-        for visit in visits:
-            visit.leave()
-        refused = await over(budget, greedy[7])
-        assert refused is not None
-        assert "refused" in refused.problem
-
-    run(work())
-
-
-def test_who_waits_comes_in_when_another_leaves() -> None:
-    async def work() -> None:
-        budget = budgets(Clock(), strangers=1, patience=10.0)
-        first = await budget.enter(HERE)
-        second, third = (asyncio.ensure_future(budget.enter(peer)) for peer in (THERE, HERE))
-        await asyncio.sleep(0)
-        first.leave()
-        visit: Visit = await second
-        assert not third.done()
-        # One who gives up in the moment he is let in keeps nobody's place.
+async def test_a_partner_has_one_share_wherever_it_comes_from() -> None:
+    budget = budgets(Clock(), partners=8, per_partner=4, refusals=1, patience=0.05)
+    greedy = [Peer(f"198.51.100.{number}", certificate=b"greedy") for number in range(8)]
+    visits = [await budget.enter(peer) for peer in greedy[:4]]
+    refused = await over(budget, greedy[5])
+    assert refused is not None
+    assert refused.status == 429
+    assert await over(budget, SHOWN) is None
+    # And who shares its address answers for himself alone.
+    for _ in range(20):
+        budget.refused(greedy[0])
+    beside = Peer(greedy[0].address, certificate=b"honest")
+    assert await over(budget, beside) is None
+    assert await over(budget, Peer(greedy[0].address)) is None
+    for visit in visits:
         visit.leave()
-        third.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await third
-        assert await over(budget, THERE) is None
+    refused = await over(budget, greedy[7])
+    assert refused is not None
+    assert "refused" in refused.problem
 
-    run(work())
+
+async def test_who_waits_comes_in_when_another_leaves() -> None:
+    budget = budgets(Clock(), strangers=1, patience=10.0)
+    first = await budget.enter(HERE)
+    second, third = (asyncio.ensure_future(budget.enter(peer)) for peer in (THERE, HERE))
+    await asyncio.sleep(0)
+    first.leave()
+    visit: Visit = await second
+    assert not third.done()
+    # One who gives up in the moment he is let in keeps nobody's place.
+    visit.leave()
+    third.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await third
+    assert await over(budget, THERE) is None
 
 
 def test_partners_are_known_for_a_while() -> None:
@@ -149,128 +137,110 @@ def test_partners_are_known_for_a_while() -> None:
     assert not budget.is_known(PARTNER)
 
 
-def test_refused_requests_run_out_and_come_back() -> None:
-    async def work() -> None:
-        clock = Clock()
-        budget = budgets(clock, refusals=60)
-        for _ in range(60):
-            assert await over(budget, HERE) is None
-            budget.refused(HERE)
-        refused = await over(budget, HERE)
-        assert refused is not None
-        assert refused.status == 429
-        assert await over(budget, THERE) is None
-        clock.time += refused.retry_after + 1
+async def test_refused_requests_run_out_and_come_back() -> None:
+    clock = Clock()
+    budget = budgets(clock, refusals=60)
+    for _ in range(60):
         assert await over(budget, HERE) is None
-        # A partner's address may be wrong more often.
-        budget.meet(HERE)
-        for _ in range(500):
-            budget.refused(HERE)
-        assert await over(budget, HERE) is None
-
-    run(work())
-
-
-def test_a_processor_is_not_a_strangers_alone() -> None:
-    async def work() -> None:
-        clock = Clock()
-        budget = budgets(clock, processor=20.0, processor_per_address=10.0)
-        visit = await budget.enter(HERE)
-        visit.spend(9.0)
-        with pytest.raises(OverBudget, match="cost too much"):
-            visit.spend(2.0)
-        visit.leave()
-        refused = await over(budget, HERE)
-        assert refused is not None
-        assert refused.status == 429
-        visit = await budget.enter(THERE)
-        with pytest.raises(OverBudget, match="busy"):
-            visit.spend(9.5)
-        visit.leave()
-        # Both are above nothing of their own, but strangers have had their part.
-        refused = await over(budget, Peer("192.0.2.9"))
-        assert refused is not None
-        assert refused.status == 503
-        assert await over(budget, SHOWN) is None
-        clock.time += 60
-        assert await over(budget, HERE) is None
-
-    run(work())
+        budget.refused(HERE)
+    refused = await over(budget, HERE)
+    assert refused is not None
+    assert refused.status == 429
+    assert await over(budget, THERE) is None
+    clock.time += refused.retry_after + 1
+    assert await over(budget, HERE) is None
+    # A partner's address may be wrong more often.
+    budget.meet(HERE)
+    for _ in range(500):
+        budget.refused(HERE)
+    assert await over(budget, HERE) is None
 
 
-def test_what_a_partner_costs_is_not_taken_from_the_strangers() -> None:
-    async def work() -> None:
-        budget = budgets(Clock(), processor=20.0, processor_per_address=10.0)
-        visit = await budget.enter(SHOWN)
-        visit.spend(100.0)
-        visit.leave()
-        assert await over(budget, HERE) is None
+async def test_a_processor_is_not_a_strangers_alone() -> None:
+    clock = Clock()
+    budget = budgets(clock, processor=20.0, processor_per_address=10.0)
+    visit = await budget.enter(HERE)
+    visit.spend(9.0)
+    with pytest.raises(OverBudget, match="cost too much"):
+        visit.spend(2.0)
+    visit.leave()
+    refused = await over(budget, HERE)
+    assert refused is not None
+    assert refused.status == 429
+    visit = await budget.enter(THERE)
+    with pytest.raises(OverBudget, match="busy"):
+        visit.spend(9.5)
+    visit.leave()
+    # Both are above nothing of their own, but strangers have had their part.
+    refused = await over(budget, Peer("192.0.2.9"))
+    assert refused is not None
+    assert refused.status == 503
+    assert await over(budget, SHOWN) is None
+    clock.time += 60
+    assert await over(budget, HERE) is None
 
-    run(work())
+
+async def test_what_a_partner_costs_is_not_taken_from_the_strangers() -> None:
+    budget = budgets(Clock(), processor=20.0, processor_per_address=10.0)
+    visit = await budget.enter(SHOWN)
+    visit.spend(100.0)
+    visit.leave()
+    assert await over(budget, HERE) is None
 
 
-def test_a_partner_that_is_refused_at_length_is_sent_away() -> None:
+async def test_a_partner_that_is_refused_at_length_is_sent_away() -> None:
     """What it is refused for costs as much as what is taken, and nobody has anything of it."""
 
-    async def work() -> None:
-        clock = Clock()
-        budget = budgets(clock, processor_refused=10.0)
-        other = Peer(SHOWN.address, certificate=b"other")
-        for refused in (False, False, True, True):
-            visit = await budget.enter(SHOWN)
-            visit.spend(6.0)
-            if refused:
-                budget.refused(SHOWN, visit.spent)
-            visit.leave()
-        away = await over(budget, SHOWN)
-        assert away is not None
-        assert away.status == 429
-        assert await over(budget, other) is None
-        clock.time += 60
-        assert await over(budget, SHOWN) is None
-
-    run(work())
+    clock = Clock()
+    budget = budgets(clock, processor_refused=10.0)
+    other = Peer(SHOWN.address, certificate=b"other")
+    for refused in (False, False, True, True):
+        visit = await budget.enter(SHOWN)
+        visit.spend(6.0)
+        if refused:
+            budget.refused(SHOWN, visit.spent)
+        visit.leave()
+    away = await over(budget, SHOWN)
+    assert away is not None
+    assert away.status == 429
+    assert await over(budget, other) is None
+    clock.time += 60
+    assert await over(budget, SHOWN) is None
 
 
-def test_memory_that_is_short_is_said_and_given_back() -> None:
-    async def work() -> None:
-        budget = budgets(Clock(), memory=100)
-        first, second = await budget.enter(HERE), await budget.enter(THERE)
-        assert first.hold(90)
-        assert not second.hold(20)
-        assert second.hold(-15)
-        first.leave()
-        second.leave()
-        assert budget.held == 0
-
-    run(work())
+async def test_memory_that_is_short_is_said_and_given_back() -> None:
+    budget = budgets(Clock(), memory=100)
+    first, second = await budget.enter(HERE), await budget.enter(THERE)
+    assert first.hold(90)
+    assert not second.hold(20)
+    assert second.hold(-15)
+    first.leave()
+    second.leave()
+    assert budget.held == 0
 
 
-def test_the_disk_is_shared() -> None:
-    async def work() -> None:
-        budget = budgets(Clock(), spool=400)
-        first, second = await budget.enter(HERE), await budget.enter(THERE)
-        first.spool(100)
-        with pytest.raises(OverBudget) as own:
-            first.spool(1)
-        assert own.value.status == 429
-        first.leave()
-        third = await budget.enter(Peer("192.0.2.9"))
-        second.spool(100)
-        third.spool(100)
-        fourth = await budget.enter(Peer("192.0.2.10"))
-        with pytest.raises(OverBudget) as everybody:
-            fourth.spool(1)
-        assert everybody.value.status == 503
-        # A partner's part is his.
-        partner = await budget.enter(SHOWN)
-        partner.spool(400)
-        for visit in (second, third, fourth, partner):
-            visit.leave()
-        again = await budget.enter(HERE)
-        again.spool(100)
-
-    run(work())
+async def test_the_disk_is_shared() -> None:
+    budget = budgets(Clock(), spool=400)
+    first, second = await budget.enter(HERE), await budget.enter(THERE)
+    first.spool(100)
+    with pytest.raises(OverBudget) as own:
+        first.spool(1)
+    assert own.value.status == 429
+    first.leave()
+    third = await budget.enter(Peer("192.0.2.9"))
+    second.spool(100)
+    third.spool(100)
+    fourth = await budget.enter(Peer("192.0.2.10"))
+    with pytest.raises(OverBudget) as everybody:
+        fourth.spool(1)
+    assert everybody.value.status == 503
+    # A partner's part is his.
+    partner = await budget.enter(SHOWN)
+    partner.spool(400)
+    for visit in (second, third, fourth, partner):
+        visit.leave()
+    again = await budget.enter(HERE)
+    again.spool(100)
 
 
 @pytest.mark.parametrize(
@@ -287,68 +257,61 @@ def test_a_holder_of_many_addresses_counts_once(address: str, place: str) -> Non
     assert address_of(Peer(address)) == place
 
 
-def test_addresses_are_forgotten_and_those_at_work_are_not() -> None:
-    async def work() -> None:
-        budget = budgets(Clock(), refusals=1)
-        at_work = await budget.enter(HERE)
-        budget.refused(HERE)
-        for number in range(5000):
-            assert await over(budget, Peer(f"10.0.{number // 256}.{number % 256}")) is None
-        assert len(budget._addresses) <= 4097
-        at_work.leave()
-        assert await over(budget, HERE) is not None
-
-    run(work())
+async def test_addresses_are_forgotten_and_those_at_work_are_not() -> None:
+    budget = budgets(Clock(), refusals=1)
+    at_work = await budget.enter(HERE)
+    budget.refused(HERE)
+    for number in range(5000):
+        assert await over(budget, Peer(f"10.0.{number // 256}.{number % 256}")) is None
+    assert len(budget._addresses) <= 4097
+    at_work.leave()
+    assert await over(budget, HERE) is not None
 
 
 # --- readers -------------------------------------------------------------------------------------
 
 
-def test_strangers_have_their_turns_one_after_the_other() -> None:
+@pytest.mark.within(1e9)
+async def test_strangers_have_their_turns_one_after_the_other() -> None:
     """They rest for longer than the last one took; partners pass them by."""
 
-    async def work() -> None:
-        loop = asyncio.get_running_loop()
-        budget = Budgets(BudgetLimits(processor=1e9, processor_per_address=1e9), loop_time)
-        budget.meet(PARTNER)
-        in_turn: list[Peer] = []
+    loop = asyncio.get_running_loop()
+    budget = Budgets(BudgetLimits(processor=1e9, processor_per_address=1e9), loop_time)
+    budget.meet(PARTNER)
+    in_turn: list[Peer] = []
 
-        async def go(peer: Peer) -> None:
-            await budget.turn(peer)
-            in_turn.append(peer)
-            budget.charge(peer, 1000.0)
+    async def go(peer: Peer) -> None:
+        await budget.turn(peer)
+        in_turn.append(peer)
+        budget.charge(peer, 1000.0)
 
-        waiting = [loop.create_task(go(peer)) for peer in (HERE, THERE, HERE, PARTNER)]
-        await passes()
-        assert in_turn == [HERE, PARTNER]
-        leap(2990.0)
-        await passes()
-        assert in_turn == [HERE, PARTNER]
-        leap(3010.0)
-        await passes()
-        assert in_turn == [HERE, PARTNER, THERE]
-        leap(6010.0)
-        await asyncio.gather(*waiting)
-        assert in_turn == [HERE, PARTNER, THERE, HERE]
-
-    run(work(), limit=1e9)
+    waiting = [loop.create_task(go(peer)) for peer in (HERE, THERE, HERE, PARTNER)]
+    await passes()
+    assert in_turn == [HERE, PARTNER]
+    leap(2990.0)
+    await passes()
+    assert in_turn == [HERE, PARTNER]
+    leap(3010.0)
+    await passes()
+    assert in_turn == [HERE, PARTNER, THERE]
+    leap(6010.0)
+    await asyncio.gather(*waiting)
+    assert in_turn == [HERE, PARTNER, THERE, HERE]
 
 
-def test_an_address_that_had_its_share_waits_and_others_do_not() -> None:
-    async def work() -> None:
-        loop = asyncio.get_running_loop()
-        budget = Budgets(BudgetLimits(processor_per_address=0.06), loop_time)
-        budget.charge(HERE, 1.0)
-        here = loop.create_task(budget.turn(HERE))
-        # What all strangers rest for after that.
-        leap(3.0)
-        await budget.turn(THERE)
-        await passes()
-        assert not here.done()
-        leap(1000.0)
-        await here
-
-    run(work(), limit=1e9)
+@pytest.mark.within(1e9)
+async def test_an_address_that_had_its_share_waits_and_others_do_not() -> None:
+    loop = asyncio.get_running_loop()
+    budget = Budgets(BudgetLimits(processor_per_address=0.06), loop_time)
+    budget.charge(HERE, 1.0)
+    here = loop.create_task(budget.turn(HERE))
+    # What all strangers rest for after that.
+    leap(3.0)
+    await budget.turn(THERE)
+    await passes()
+    assert not here.done()
+    leap(1000.0)
+    await here
 
 
 def test_each_step_of_a_work_is_paid_for_and_has_its_turn() -> None:

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
+import pytest
+
 from oncewire.transport.contract import OutcomeKind
 from oncewire.transport.files.remote import Place, Remote, ServerRefused, ready_name
 from oncewire.transport.files.transport import FileTransport
-from tests.transport.exchange import Receiver, cargo, run
+from tests.transport.exchange import Receiver, cargo
 from tests.waiting import until
 
 
@@ -66,40 +68,36 @@ def on(shelf: Shelf) -> FileTransport:
     )
 
 
-def test_a_thousand_that_wait_to_be_sent_keep_nobody_from_reading() -> None:
+@pytest.mark.within(20)
+async def test_a_thousand_that_wait_to_be_sent_keep_nobody_from_reading() -> None:
     """The answers to them lie in our own folder."""
 
-    async def work() -> None:
-        shelf, receiver = Shelf(), Receiver()
-        shelf.may_write.clear()
-        transport = on(shelf)
-        await transport.start(receiver)
-        sends = [
-            asyncio.create_task(transport.send(cargo(b"<b/>"), "sftp://shelf/you", timeout=30))
-            for _ in range(1000)
-        ]
-        await asyncio.sleep(0)
-        shelf.files[f"/me/{ready_name('answer')}"] = PARCEL
-        await until(lambda: bool(receiver.taken))
-        shelf.may_write.set()
-        outcomes = await asyncio.gather(*sends)
-        assert {outcome.kind for outcome in outcomes} == {OutcomeKind.SENT}
-        await transport.stop()
-
-    run(work(), 20)
+    shelf, receiver = Shelf(), Receiver()
+    shelf.may_write.clear()
+    transport = on(shelf)
+    await transport.start(receiver)
+    sends = [
+        asyncio.create_task(transport.send(cargo(b"<b/>"), "sftp://shelf/you", timeout=30))
+        for _ in range(1000)
+    ]
+    await asyncio.sleep(0)
+    shelf.files[f"/me/{ready_name('answer')}"] = PARCEL
+    await until(lambda: bool(receiver.taken))
+    shelf.may_write.set()
+    outcomes = await asyncio.gather(*sends)
+    assert {outcome.kind for outcome in outcomes} == {OutcomeKind.SENT}
+    await transport.stop()
 
 
-def test_whatever_a_server_says_the_folder_is_looked_into_again() -> None:
+@pytest.mark.within(20)
+async def test_whatever_a_server_says_the_folder_is_looked_into_again() -> None:
     """A library that fails on what a server says must not end the reader."""
 
-    async def work() -> None:
-        shelf, receiver = Shelf(), Receiver()
-        shelf.surprises += [ValueError("not UTF-8"), KeyError("type"), OSError("gone")]
-        shelf.files[f"/me/{ready_name('parcel')}"] = PARCEL
-        transport = on(shelf)
-        await transport.start(receiver)
-        await until(lambda: bool(receiver.taken))
-        await until(lambda: not shelf.files)
-        await transport.stop()
-
-    run(work(), 20)
+    shelf, receiver = Shelf(), Receiver()
+    shelf.surprises += [ValueError("not UTF-8"), KeyError("type"), OSError("gone")]
+    shelf.files[f"/me/{ready_name('parcel')}"] = PARCEL
+    transport = on(shelf)
+    await transport.start(receiver)
+    await until(lambda: bool(receiver.taken))
+    await until(lambda: not shelf.files)
+    await transport.stop()

@@ -138,7 +138,8 @@ async def lying_sftp(
 
 @pytest.mark.parametrize("lie", ["endless", "names", "longer", "endless file", "trickle"])
 @pytest.mark.requirement("TRN-4")
-def test_a_lying_sftp_server_keeps_no_parcel_from_being_taken(
+@pytest.mark.within(25)
+async def test_a_lying_sftp_server_keeps_no_parcel_from_being_taken(
     lie: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {b"good.parcel": GOOD}
@@ -146,25 +147,22 @@ def test_a_lying_sftp_server_keeps_no_parcel_from_being_taken(
         length = b": 99999999999" if lie == "endless file" else b": 99999"
         files[b"bad.parcel"] = GOOD.replace(b": 7", length)
 
-    async def work() -> None:
-        async with (
-            lying_sftp(lie, tmp_path, monkeypatch, files) as (server, transport),
-            looking(transport) as taker,
-        ):
-            await until(lambda: b"<good/>" in taker.taken)
-            await until(lambda: not any(b"good" in name for name in files))
-            before = server.told
-            files[b"later.parcel"] = GOOD
-            # Whatever the other file does, the next look comes.
-            await until(lambda: taker.taken.count(b"<good/>") == 2)
-            assert not before or before < 50_000
-            if lie == "endless file":
-                await until(lambda: b"bad.refused" in files)
-        names = {path.rpartition(b"/")[2].partition(b".")[0] for path in server.touched}
-        assert names <= {b"good", b"later", b"bad"}
-        assert all(path.startswith(b"/beta/") for path in server.touched)
-
-    run(work(), 25)
+    async with (
+        lying_sftp(lie, tmp_path, monkeypatch, files) as (server, transport),
+        looking(transport) as taker,
+    ):
+        await until(lambda: b"<good/>" in taker.taken)
+        await until(lambda: not any(b"good" in name for name in files))
+        before = server.told
+        files[b"later.parcel"] = GOOD
+        # Whatever the other file does, the next look comes.
+        await until(lambda: taker.taken.count(b"<good/>") == 2)
+        assert not before or before < 50_000
+        if lie == "endless file":
+            await until(lambda: b"bad.refused" in files)
+    names = {path.rpartition(b"/")[2].partition(b".")[0] for path in server.touched}
+    assert names <= {b"good", b"later", b"bad"}
+    assert all(path.startswith(b"/beta/") for path in server.touched)
 
 
 def test_a_name_that_is_no_text_keeps_no_parcel_from_being_taken(tmp_path: Path) -> None:
@@ -337,7 +335,7 @@ def test_a_lying_ftp_server_keeps_no_parcel_from_being_taken(lie: str) -> None:
     run(work(), 15)
 
 
-def test_a_folder_full_of_names_leaves_the_processor_to_others(
+async def test_a_folder_full_of_names_leaves_the_processor_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While names come, the reader rests for longer than they took."""
@@ -349,18 +347,14 @@ def test_a_folder_full_of_names_leaves_the_processor_to_others(
     monkeypatch.setattr(remote, "thread_time", lambda: spent)
     monkeypatch.setattr(asyncio, "sleep", slept)
 
-    async def work() -> None:
-        nonlocal spent
-        async with asyncio.timeout(30) as limit:
-            before = limit.when()
-            listing = remote.Listing(lambda _name: False, limit)
-            for number in range(4000):
-                spent += 0.00005
-                assert await listing.add(f"junk-{number}", is_file=True)
-            # The server need not be quicker for that.
-            assert limit.when() == pytest.approx((before or 0.0) + sum(rests))
-
-    run(work())
+    async with asyncio.timeout(30) as limit:
+        before = limit.when()
+        listing = remote.Listing(lambda _name: False, limit)
+        for number in range(4000):
+            spent += 0.00005
+            assert await listing.add(f"junk-{number}", is_file=True)
+        # The server need not be quicker for that.
+        assert limit.when() == pytest.approx((before or 0.0) + sum(rests))
     assert sum(rests) > 2 * spent
     assert len(rests) == 4000 // remote.AT_A_STRETCH
 
@@ -396,7 +390,7 @@ class Folder:
         pass
 
 
-def test_forged_files_leave_the_processor_to_others() -> None:
+async def test_forged_files_leave_the_processor_to_others() -> None:
     """A reader that refuses what it finds rests in between, and a folder of thousands of files
     makes no thousands of tasks."""
     files = {f"{number:05}.parcel": GOOD for number in range(9000)}
@@ -412,45 +406,39 @@ def test_forged_files_leave_the_processor_to_others() -> None:
             pass
         return Reply(400, body=b"no", refused=True)
 
-    async def work() -> None:
-        async def connect(_place: Place) -> Remote:
-            return Folder(files)
+    async def connect(_place: Place) -> Remote:
+        return Folder(files)
 
-        place = Place("sftp", "here", 22, "/in")
-        reader = FolderReader("sftp", place, Connections(connect), "me", 0.01)
-        reader.start(refuse)
-        await until(lambda: refused() >= 12)
-        # After each it rests for a tenth of a second; four are taken at once.
-        assert refused() < 100
-        await reader.stop()
-        assert most < 20
-
-    run(work())
+    place = Place("sftp", "here", 22, "/in")
+    reader = FolderReader("sftp", place, Connections(connect), "me", 0.01)
+    reader.start(refuse)
+    await until(lambda: refused() >= 12)
+    # After each it rests for a tenth of a second; four are taken at once.
+    assert refused() < 100
+    await reader.stop()
+    assert most < 20
 
 
-def test_a_folder_whose_names_take_long_is_looked_into_less_often(
+async def test_a_folder_whose_names_take_long_is_looked_into_less_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(folder_reader, "LISTING_REST", 2.0)
 
-    async def work() -> None:
-        looks = []
+    looks = []
 
-        class Slow(Folder):
-            async def names(self, _folder: str, wanted: Any) -> list[str]:
-                looks.append(time.monotonic())
-                await asyncio.sleep(0.2)
-                return []
+    class Slow(Folder):
+        async def names(self, _folder: str, wanted: Any) -> list[str]:
+            looks.append(time.monotonic())
+            await asyncio.sleep(0.2)
+            return []
 
-        async def connect(_place: Place) -> Remote:
-            return Slow({})
+    async def connect(_place: Place) -> Remote:
+        return Slow({})
 
-        place = Place("sftp", "here", 22, "/in")
-        reader = FolderReader("sftp", place, Connections(connect), "me", 0.01)
-        reader.start(Taker())
-        await until(lambda: len(looks) == 3)
-        await reader.stop()
-        # The names themselves, and then a rest of twice that.
-        assert looks[2] - looks[0] > 1.1
-
-    run(work())
+    place = Place("sftp", "here", 22, "/in")
+    reader = FolderReader("sftp", place, Connections(connect), "me", 0.01)
+    reader.start(Taker())
+    await until(lambda: len(looks) == 3)
+    await reader.stop()
+    # The names themselves, and then a rest of twice that.
+    assert looks[2] - looks[0] > 1.1

@@ -106,128 +106,107 @@ async def drop(delivery: Delivery) -> Reply:
 # --- connections ---------------------------------------------------------------------------------
 
 
-def test_one_address_does_not_close_the_listener_to_others() -> None:
-    async def work() -> None:
-        async with listening(Receiver()) as port, contextlib.AsyncExitStack() as held:
-            for _ in range(250):
-                silent = await held.enter_async_context(sender(port))
-                if not (await silent.hear()).startswith(b"220"):
-                    break
-            async with sender(port, "127.0.0.7") as other:
-                assert (await other.hear()).startswith(b"220")
-                assert (await other.mail(GOOD)).startswith(b"250")
-
-    run(work())
+async def test_one_address_does_not_close_the_listener_to_others() -> None:
+    async with listening(Receiver()) as port, contextlib.AsyncExitStack() as held:
+        for _ in range(250):
+            silent = await held.enter_async_context(sender(port))
+            if not (await silent.hear()).startswith(b"220"):
+                break
+        async with sender(port, "127.0.0.7") as other:
+            assert (await other.hear()).startswith(b"220")
+            assert (await other.mail(GOOD)).startswith(b"250")
 
 
-def test_a_connection_that_brings_no_mail_is_closed_whatever_it_says() -> None:
-    async def work() -> None:
-        async with listening(Receiver(), header_wait=0.4) as port, sender(port) as chatty:
-            await chatty.hear()
-            began = time.monotonic()
-            while (await chatty.say(b"NOOP\r\n")).startswith(b"250"):
-                await asyncio.sleep(0.05)
-            assert time.monotonic() - began < 20
-
-    run(work())
+async def test_a_connection_that_brings_no_mail_is_closed_whatever_it_says() -> None:
+    async with listening(Receiver(), header_wait=0.4) as port, sender(port) as chatty:
+        await chatty.hear()
+        began = time.monotonic()
+        while (await chatty.say(b"NOOP\r\n")).startswith(b"250"):
+            await asyncio.sleep(0.05)
+        assert time.monotonic() - began < 20
 
 
-def test_who_asks_without_end_is_hung_up_on_and_holds_nobody_up() -> None:
-    async def work() -> None:
-        async with listening(Receiver()) as port, sender(port) as chatty, turns() as watched:
-            await chatty.hear()
-            hostile = b'MAIL FROM:<"\\a\\a\\a\\a\\a\\a\\a\\a"@' + b"(" * 400 + b"\r\n"
-            with contextlib.suppress(ConnectionError):
-                chatty.writer.write(b"EHLO x\r\n" + hostile * 3000)
-                await chatty.writer.drain()
-            answers = 0
-            while answers < 1000 and await chatty.hear():
-                answers += 1
-            assert 0 < answers < 1000
-            assert watched.longest < 0.1
-
-    run(work())
+async def test_who_asks_without_end_is_hung_up_on_and_holds_nobody_up() -> None:
+    async with listening(Receiver()) as port, sender(port) as chatty, turns() as watched:
+        await chatty.hear()
+        hostile = b'MAIL FROM:<"\\a\\a\\a\\a\\a\\a\\a\\a"@' + b"(" * 400 + b"\r\n"
+        with contextlib.suppress(ConnectionError):
+            chatty.writer.write(b"EHLO x\r\n" + hostile * 3000)
+            await chatty.writer.drain()
+        answers = 0
+        while answers < 1000 and await chatty.hear():
+            answers += 1
+        assert 0 < answers < 1000
+        assert watched.longest < 0.1
 
 
-def test_a_partner_comes_in_when_strangers_have_every_place() -> None:
+async def test_a_partner_comes_in_when_strangers_have_every_place() -> None:
     """Who proved to be a partner comes in for one of them, also while all of them send mails."""
 
     async def known(delivery: Delivery) -> Reply:
         await drop(delivery)
         return Reply(204, known=True)
 
-    async def work() -> None:
-        async with listening(known, connections=6) as port, contextlib.AsyncExitStack() as held:
-            async with sender(port, "127.0.0.9") as partner:
-                assert (await partner.hear()).startswith(b"220")
-                assert (await partner.mail(GOOD)).startswith(b"250")
-            for number in range(6):
-                busy = await held.enter_async_context(sender(port, f"127.0.1.{number + 1}"))
-                await busy.hear()
-                assert (await busy.begin()).startswith(b"354")
-            async with sender(port, "127.0.2.1") as stranger:
-                assert (await stranger.hear()).startswith(b"421")
-            async with sender(port, "127.0.0.9") as partner:
-                assert (await partner.hear()).startswith(b"220")
-                assert (await partner.mail(GOOD)).startswith(b"250")
-
-    run(work())
+    async with listening(known, connections=6) as port, contextlib.AsyncExitStack() as held:
+        async with sender(port, "127.0.0.9") as partner:
+            assert (await partner.hear()).startswith(b"220")
+            assert (await partner.mail(GOOD)).startswith(b"250")
+        for number in range(6):
+            busy = await held.enter_async_context(sender(port, f"127.0.1.{number + 1}"))
+            await busy.hear()
+            assert (await busy.begin()).startswith(b"354")
+        async with sender(port, "127.0.2.1") as stranger:
+            assert (await stranger.hear()).startswith(b"421")
+        async with sender(port, "127.0.0.9") as partner:
+            assert (await partner.hear()).startswith(b"220")
+            assert (await partner.mail(GOOD)).startswith(b"250")
 
 
-def test_strangers_wait_for_a_place_before_their_mail_is_heard() -> None:
-    async def work() -> None:
-        budget = BudgetLimits(strangers=1, patience=0.2)
-        async with (
-            listening(Receiver(), budget=budget) as port,
-            sender(port) as first,
-            sender(port, "127.0.0.7") as second,
-        ):
-            await first.hear()
-            await second.hear()
-            assert (await first.begin()).startswith(b"354")
-            assert (await second.begin()).startswith(b"451")
-            assert (await first.say(GOOD, b".\r\n")).startswith(b"250")
-            assert (await second.mail(GOOD)).startswith(b"250")
-
-    run(work())
+async def test_strangers_wait_for_a_place_before_their_mail_is_heard() -> None:
+    budget = BudgetLimits(strangers=1, patience=0.2)
+    async with (
+        listening(Receiver(), budget=budget) as port,
+        sender(port) as first,
+        sender(port, "127.0.0.7") as second,
+    ):
+        await first.hear()
+        await second.hear()
+        assert (await first.begin()).startswith(b"354")
+        assert (await second.begin()).startswith(b"451")
+        assert (await first.say(GOOD, b".\r\n")).startswith(b"250")
+        assert (await second.mail(GOOD)).startswith(b"250")
 
 
-def test_who_says_no_more_while_he_waits_for_a_place_is_no_fault(
+async def test_who_says_no_more_while_he_waits_for_a_place_is_no_fault(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def work() -> None:
-        listener = SmtpListener(ListenerSettings(MAILBOX, budget=BudgetLimits(strangers=1)))
-        await listener.start(drop)
-        async with sender(listener.port) as first, sender(listener.port) as second:
-            await first.hear()
-            await second.hear()
-            assert (await first.begin()).startswith(b"354")
-            heard = asyncio.ensure_future(second.begin())
-            while len(listener._working) < 2:
-                await asyncio.sleep(0)
-            second.writer.write_eof()
-            assert await heard == b""
-            assert (await first.say(GOOD, b".\r\n")).startswith(b"250")
-            while listener._working:
-                await asyncio.sleep(0)
-            assert (await first.mail(GOOD)).startswith(b"250")
-        await listener.stop()
-
-    run(work())
+    listener = SmtpListener(ListenerSettings(MAILBOX, budget=BudgetLimits(strangers=1)))
+    await listener.start(drop)
+    async with sender(listener.port) as first, sender(listener.port) as second:
+        await first.hear()
+        await second.hear()
+        assert (await first.begin()).startswith(b"354")
+        heard = asyncio.ensure_future(second.begin())
+        while len(listener._working) < 2:
+            await asyncio.sleep(0)
+        second.writer.write_eof()
+        assert await heard == b""
+        assert (await first.say(GOOD, b".\r\n")).startswith(b"250")
+        while listener._working:
+            await asyncio.sleep(0)
+        assert (await first.mail(GOOD)).startswith(b"250")
+    await listener.stop()
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-def test_who_is_refused_too_often_is_told_to_come_back() -> None:
-    async def work() -> None:
-        budget = BudgetLimits(refusals=3)
-        receiver = Receiver(Reply(400, body=b"no", refused=True))
-        async with listening(receiver, budget=budget) as port, sender(port) as one:
-            await one.hear()
-            answers = [await one.mail(GOOD) for _ in range(4)]
-            assert (await one.begin()).startswith(b"451")
-        assert all(answer.startswith(b"554") for answer in answers)
-
-    run(work())
+async def test_who_is_refused_too_often_is_told_to_come_back() -> None:
+    budget = BudgetLimits(refusals=3)
+    receiver = Receiver(Reply(400, body=b"no", refused=True))
+    async with listening(receiver, budget=budget) as port, sender(port) as one:
+        await one.hear()
+        answers = [await one.mail(GOOD) for _ in range(4)]
+        assert (await one.begin()).startswith(b"451")
+    assert all(answer.startswith(b"554") for answer in answers)
 
 
 # --- one mail ------------------------------------------------------------------------------------
@@ -242,27 +221,24 @@ def test_who_is_refused_too_often_is_told_to_come_back() -> None:
         pytest.param(b"X: y\r\n\r\n" + b"..\r\n" * 300_000, id="dotted lines"),
     ],
 )
-def test_a_mail_of_many_lines_holds_nobody_up_and_costs_no_memory(text: bytes) -> None:
-    async def work() -> None:
-        async with listening(drop) as port, sender(port) as one:
-            await one.hear()
-            await one.begin()
-            async with turns() as watched:
-                await one.say(text, b".\r\n")
-            assert watched.longest < 0.1
-            await one.begin()
-            tracemalloc.start()
-            try:
-                answer = await one.say(text, b".\r\n")
-                assert tracemalloc.get_traced_memory()[1] < 8 * 1024**2
-            finally:
-                tracemalloc.stop()
-            assert answer[:3] == (b"554" if text[-3:] == b"y\r\n" else b"250")
-
-    run(work())
+async def test_a_mail_of_many_lines_holds_nobody_up_and_costs_no_memory(text: bytes) -> None:
+    async with listening(drop) as port, sender(port) as one:
+        await one.hear()
+        await one.begin()
+        async with turns() as watched:
+            await one.say(text, b".\r\n")
+        assert watched.longest < 0.1
+        await one.begin()
+        tracemalloc.start()
+        try:
+            answer = await one.say(text, b".\r\n")
+            assert tracemalloc.get_traced_memory()[1] < 8 * 1024**2
+        finally:
+            tracemalloc.stop()
+        assert answer[:3] == (b"554" if text[-3:] == b"y\r\n" else b"250")
 
 
-def test_headers_are_refused_by_their_lines_before_they_are_read(
+async def test_headers_are_refused_by_their_lines_before_they_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from oncewire.transport import contract
@@ -272,139 +248,118 @@ def test_headers_are_refused_by_their_lines_before_they_are_read(
 
     monkeypatch.setattr(contract, "header_lines", never)
 
-    async def work() -> None:
-        receiver = Receiver()
-        async with listening(receiver) as port, sender(port) as one:
+    receiver = Receiver()
+    async with listening(receiver) as port, sender(port) as one:
+        await one.hear()
+        assert (await one.mail(b"X: y\r\n" * 501)).startswith(b"554")
+        # On the same connection: its sender knows that it will never be taken.
+        assert (await one.mail(b"X: y\r\n" * 600, b"\r\n", b"x\r\n")).startswith(b"554")
+    assert not receiver.taken
+
+
+async def test_a_mail_that_is_too_large_is_refused_and_one_without_end_is_left() -> None:
+    async with listening(drop, max_size=1_000_000) as port:
+        async with sender(port) as one:
             await one.hear()
-            assert (await one.mail(b"X: y\r\n" * 501)).startswith(b"554")
-            # On the same connection: its sender knows that it will never be taken.
-            assert (await one.mail(b"X: y\r\n" * 600, b"\r\n", b"x\r\n")).startswith(b"554")
+            body = [b"x" * 998 + b"\r\n"] * 1600
+            assert (await one.mail(b"X: y\r\n\r\n", *body)).startswith(b"552")
+        async with sender(port) as one:
+            await one.hear()
+            await one.begin()
+            with contextlib.suppress(ConnectionError):
+                for _ in range(50_000):
+                    one.writer.write(b"x" * 998 + b"\r\n")
+                    await one.writer.drain()
+                raise AssertionError("it listens for ever")
+
+
+async def test_a_mail_that_drips_gives_its_place_back() -> None:
+    receiver = Receiver()
+    budget = BudgetLimits(strangers=1, patience=0.01)
+    limits = {"body_pause": 60.0, "body_grace": 0.4, "body_rate": 1000}
+    async with listening(receiver, budget=budget, **limits) as port, sender(port) as slow:
+        await slow.hear()
+        await slow.begin()
+        heard = asyncio.ensure_future(slow.hear())
+        slow.writer.write(GOOD)
+        while not heard.done():
+            slow.writer.write(b"x")
+            await asyncio.sleep(0.02)
+        assert (await heard)[:3] in (b"421", b"")
         assert not receiver.taken
+        async with sender(port) as other:
+            await other.hear()
+            assert (await other.mail(GOOD)).startswith(b"250")
 
-    run(work())
 
-
-def test_a_mail_that_is_too_large_is_refused_and_one_without_end_is_left() -> None:
-    async def work() -> None:
-        async with listening(drop, max_size=1_000_000) as port:
-            async with sender(port) as one:
-                await one.hear()
-                body = [b"x" * 998 + b"\r\n"] * 1600
-                assert (await one.mail(b"X: y\r\n\r\n", *body)).startswith(b"552")
+async def test_half_a_mail_is_handed_over_to_nobody() -> None:
+    receiver = Receiver()
+    async with listening(receiver) as port:
+        for cut in (b"", b"X: y", GOOD, GOOD + b".\r", GOOD + b"\n.\n", GOOD + b".\n"):
             async with sender(port) as one:
                 await one.hear()
                 await one.begin()
-                with contextlib.suppress(ConnectionError):
-                    for _ in range(50_000):
-                        one.writer.write(b"x" * 998 + b"\r\n")
-                        await one.writer.drain()
-                    raise AssertionError("it listens for ever")
-
-    run(work())
-
-
-def test_a_mail_that_drips_gives_its_place_back() -> None:
-    async def work() -> None:
-        receiver = Receiver()
-        budget = BudgetLimits(strangers=1, patience=0.01)
-        limits = {"body_pause": 60.0, "body_grace": 0.4, "body_rate": 1000}
-        async with listening(receiver, budget=budget, **limits) as port, sender(port) as slow:
-            await slow.hear()
-            await slow.begin()
-            heard = asyncio.ensure_future(slow.hear())
-            slow.writer.write(GOOD)
-            while not heard.done():
-                slow.writer.write(b"x")
-                await asyncio.sleep(0.02)
-            assert (await heard)[:3] in (b"421", b"")
-            assert not receiver.taken
-            async with sender(port) as other:
-                await other.hear()
-                assert (await other.mail(GOOD)).startswith(b"250")
-
-    run(work())
+                one.writer.write(cut)
+                await one.writer.drain()
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)
+        assert not receiver.taken
+        async with sender(port) as one:
+            await one.hear()
+            assert (await one.mail(GOOD)).startswith(b"250")
+    assert [taken.body for taken in receiver.taken] == [b"<a/>\r\n"]
 
 
-def test_half_a_mail_is_handed_over_to_nobody() -> None:
-    async def work() -> None:
-        receiver = Receiver()
-        async with listening(receiver) as port:
-            for cut in (b"", b"X: y", GOOD, GOOD + b".\r", GOOD + b"\n.\n", GOOD + b".\n"):
-                async with sender(port) as one:
-                    await one.hear()
-                    await one.begin()
-                    one.writer.write(cut)
-                    await one.writer.drain()
-                    await asyncio.sleep(0.05)
-            await asyncio.sleep(0.05)
-            assert not receiver.taken
-            async with sender(port) as one:
-                await one.hear()
-                assert (await one.mail(GOOD)).startswith(b"250")
-        assert [taken.body for taken in receiver.taken] == [b"<a/>\r\n"]
-
-    run(work())
-
-
-def test_what_comes_before_it_is_asked_for_is_no_mail_and_no_command() -> None:
+async def test_what_comes_before_it_is_asked_for_is_no_mail_and_no_command() -> None:
     """Commands that were put behind DATA by somebody else must not become the text of a mail, nor
     what stands in a mail a command."""
 
-    async def work() -> None:
-        receiver = Receiver()
-        async with listening(receiver) as port, sender(port) as one:
-            await one.hear()
-            for word in (b"EHLO x\r\n", b"MAIL FROM:<a@a.example>\r\n"):
-                await one.say(word)
-            await one.say(b"RCPT TO:<%s>\r\n" % MAILBOX.encode())
-            told = await one.say(b"DATA\r\n" + GOOD + b".\r\n")
-            assert told.startswith(b"503")
-            assert await one.hear() == b""
-        assert not receiver.taken
-
-    run(work())
+    receiver = Receiver()
+    async with listening(receiver) as port, sender(port) as one:
+        await one.hear()
+        for word in (b"EHLO x\r\n", b"MAIL FROM:<a@a.example>\r\n"):
+            await one.say(word)
+        await one.say(b"RCPT TO:<%s>\r\n" % MAILBOX.encode())
+        told = await one.say(b"DATA\r\n" + GOOD + b".\r\n")
+        assert told.startswith(b"503")
+        assert await one.hear() == b""
+    assert not receiver.taken
 
 
 @pytest.mark.requirement("TRN-3")
 @pytest.mark.parametrize("seed", range(3))
-def test_the_text_of_a_mail_is_what_was_sent_however_it_is_cut(seed: int) -> None:
+async def test_the_text_of_a_mail_is_what_was_sent_however_it_is_cut(seed: int) -> None:
     """Dots are put before dots, and only a dot that is a line ends it."""
     chance = random.Random(seed)
     bits = (b"\r\n", b".", b"..", b"\n", b"\r", b"\n.\n", b"\r\n..", b"x", b"y" * 3000)
 
-    async def work() -> None:
-        receiver = Receiver()
-        async with listening(receiver) as port, sender(port) as one:
-            await one.hear()
-            for _ in range(60):
-                text = b"".join(chance.choices(bits, k=chance.randint(0, 12))) + b"\r\n"
-                stuffed = (b"\r\n" + text).replace(b"\r\n.", b"\r\n..")[2:]
-                assert (await one.begin()).startswith(b"354")
-                whole = b"X: y\r\n\r\n" + stuffed + b".\r\n"
-                while whole:
-                    cut = chance.choice((1, 2, 3, 5, 900, 1100, 5000))
-                    one.writer.write(whole[:cut])
-                    whole = whole[cut:]
-                    await asyncio.sleep(0)
-                assert (await one.hear()).startswith(b"250")
-                assert receiver.taken.pop().body == text
-
-    run(work())
+    receiver = Receiver()
+    async with listening(receiver) as port, sender(port) as one:
+        await one.hear()
+        for _ in range(60):
+            text = b"".join(chance.choices(bits, k=chance.randint(0, 12))) + b"\r\n"
+            stuffed = (b"\r\n" + text).replace(b"\r\n.", b"\r\n..")[2:]
+            assert (await one.begin()).startswith(b"354")
+            whole = b"X: y\r\n\r\n" + stuffed + b".\r\n"
+            while whole:
+                cut = chance.choice((1, 2, 3, 5, 900, 1100, 5000))
+                one.writer.write(whole[:cut])
+                whole = whole[cut:]
+                await asyncio.sleep(0)
+            assert (await one.hear()).startswith(b"250")
+            assert receiver.taken.pop().body == text
 
 
-def test_a_handshake_that_never_ends_gives_its_place_back(tmp_path: Path) -> None:
-    async def work() -> None:
-        tls = server_context(Certificates(tmp_path).server())
-        async with listening(Receiver(), tls=tls, connections=2, header_wait=0.4) as port:
-            for _ in range(6):
-                async with sender(port) as silent:
-                    assert (await silent.hear()).startswith(b"220")
-                    await silent.say(b"EHLO x\r\n")
-                    assert (await silent.say(b"STARTTLS\r\n")).startswith(b"220")
-                    # It says nothing more, and is still there when the next one comes.
-                    assert await silent.reader.read() == b""
-
-    run(work())
+async def test_a_handshake_that_never_ends_gives_its_place_back(tmp_path: Path) -> None:
+    tls = server_context(Certificates(tmp_path).server())
+    async with listening(Receiver(), tls=tls, connections=2, header_wait=0.4) as port:
+        for _ in range(6):
+            async with sender(port) as silent:
+                assert (await silent.hear()).startswith(b"220")
+                await silent.say(b"EHLO x\r\n")
+                assert (await silent.say(b"STARTTLS\r\n")).startswith(b"220")
+                # It says nothing more, and is still there when the next one comes.
+                assert await silent.reader.read() == b""
 
 
 # --- what strangers cost -------------------------------------------------------------------------
@@ -480,56 +435,50 @@ def test_who_says_too_much_waits_and_others_do_not(
     run(work(), limit=math.inf)
 
 
-def test_a_connection_costs_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> None:
-        async with (
-            costly(monkeypatch, CONNECTION=0.01) as (server, partner),
-            sender(server.port) as one,
-        ):
-            heard = asyncio.ensure_future(one.hear())
-            assert await kept_waiting(heard, partner)
-            assert (await heard).startswith(b"220")
-
-    run(work(), limit=math.inf)
+@pytest.mark.within(math.inf)
+async def test_a_connection_costs_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (
+        costly(monkeypatch, CONNECTION=0.01) as (server, partner),
+        sender(server.port) as one,
+    ):
+        heard = asyncio.ensure_future(one.hear())
+        assert await kept_waiting(heard, partner)
+        assert (await heard).startswith(b"220")
 
 
 @pytest.mark.parametrize("costs", [{"READ": 0.01}, {"BYTE": 0.001}])
-def test_what_is_heard_costs_its_address(
+@pytest.mark.within(math.inf)
+async def test_what_is_heard_costs_its_address(
     monkeypatch: pytest.MonkeyPatch, costs: dict[str, float]
 ) -> None:
-    async def work() -> None:
-        async with costly(monkeypatch, **costs) as (server, partner), sender(server.port) as one:
-            await one.hear()
-            heard = asyncio.ensure_future(one.say(b"NOOP\r\n"))
-            assert await kept_waiting(heard, partner)
-            assert (await heard).startswith(b"250")
-
-    run(work(), limit=math.inf)
+    async with costly(monkeypatch, **costs) as (server, partner), sender(server.port) as one:
+        await one.hear()
+        heard = asyncio.ensure_future(one.say(b"NOOP\r\n"))
+        assert await kept_waiting(heard, partner)
+        assert (await heard).startswith(b"250")
 
 
-def test_a_handshake_costs_its_address_and_is_not_held_up(
+@pytest.mark.within(math.inf)
+async def test_a_handshake_costs_its_address_and_is_not_held_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What a client says when it is told that we are ready is TLS already."""
 
-    async def work() -> None:
-        tls, trust = server_context(Certificates(tmp_path).server()), ssl.create_default_context()
-        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
-        async with (
-            costly(monkeypatch, tls, HANDSHAKE=0.01) as (server, partner),
-            sender(server.port) as one,
-        ):
-            await one.hear()
-            assert (await one.say(b"STARTTLS\r\n")).startswith(b"220")
-            await one.writer.start_tls(trust)
-            heard = asyncio.ensure_future(one.say(b"EHLO x\r\n"))
-            assert await kept_waiting(heard, partner)
-            assert (await heard).startswith(b"250")
-            # There is no TLS within TLS.
-            assert (await one.say(b"STARTTLS\r\n")).startswith(b"503")
-            assert (await one.say(b"NOOP\r\n")).startswith(b"250")
-
-    run(work(), limit=math.inf)
+    tls, trust = server_context(Certificates(tmp_path).server()), ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    async with (
+        costly(monkeypatch, tls, HANDSHAKE=0.01) as (server, partner),
+        sender(server.port) as one,
+    ):
+        await one.hear()
+        assert (await one.say(b"STARTTLS\r\n")).startswith(b"220")
+        await one.writer.start_tls(trust)
+        heard = asyncio.ensure_future(one.say(b"EHLO x\r\n"))
+        assert await kept_waiting(heard, partner)
+        assert (await heard).startswith(b"250")
+        # There is no TLS within TLS.
+        assert (await one.say(b"STARTTLS\r\n")).startswith(b"503")
+        assert (await one.say(b"NOOP\r\n")).startswith(b"250")
 
 
 async def overdrawn(
@@ -543,37 +492,33 @@ async def overdrawn(
     return asyncio.ensure_future(one.say(GOOD + b"<!-- -->" * 500 + b"\r\n", b".\r\n"))
 
 
-def test_who_waits_for_us_is_not_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> None:
-        receiver = Receiver()
-        async with (
-            costly(monkeypatch, receiver=receiver) as (server, partner),
-            sender(server.port) as one,
-        ):
-            heard = await overdrawn(monkeypatch, one, 1e-5)
-            assert await kept_waiting(heard, partner)
-            assert not receiver.taken
-            assert (await heard).startswith(b"250")
-
-    run(work(), limit=math.inf)
+@pytest.mark.within(math.inf)
+async def test_who_waits_for_us_is_not_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    receiver = Receiver()
+    async with (
+        costly(monkeypatch, receiver=receiver) as (server, partner),
+        sender(server.port) as one,
+    ):
+        heard = await overdrawn(monkeypatch, one, 1e-5)
+        assert await kept_waiting(heard, partner)
+        assert not receiver.taken
+        assert (await heard).startswith(b"250")
 
 
-def test_who_waits_when_the_server_stops_is_not_heard_after_that(
+@pytest.mark.within(math.inf)
+async def test_who_waits_when_the_server_stops_is_not_heard_after_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def work() -> None:
-        async with costly(monkeypatch) as (server, partner), sender(server.port) as one:
-            heard = await overdrawn(monkeypatch, one, 1e-3)
-            assert await kept_waiting(heard, partner)
-            stopped = asyncio.ensure_future(server.stop())
-            for _ in range(20):
-                await asyncio.sleep(0)
-            leap(10.0)
-            await stopped
-            assert not server._working
-            assert await heard == b""
-
-    run(work(), limit=math.inf)
+    async with costly(monkeypatch) as (server, partner), sender(server.port) as one:
+        heard = await overdrawn(monkeypatch, one, 1e-3)
+        assert await kept_waiting(heard, partner)
+        stopped = asyncio.ensure_future(server.stop())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        leap(10.0)
+        await stopped
+        assert not server._working
+        assert await heard == b""
 
 
 @pytest.mark.parametrize(
@@ -588,11 +533,10 @@ def test_who_waits_when_the_server_stops_is_not_heard_after_that(
         (b"MAIL FROM:\r\n", b"5"),
     ],
 )
-def test_senders_are_understood_as_mail_servers_write_them(sent: bytes, answer: bytes) -> None:
-    async def work() -> None:
-        async with listening(Receiver()) as port, sender(port) as one:
-            await one.hear()
-            await one.say(b"EHLO x\r\n")
-            assert (await one.say(sent)).startswith(answer)
-
-    run(work())
+async def test_senders_are_understood_as_mail_servers_write_them(
+    sent: bytes, answer: bytes
+) -> None:
+    async with listening(Receiver()) as port, sender(port) as one:
+        await one.hear()
+        await one.say(b"EHLO x\r\n")
+        assert (await one.say(sent)).startswith(answer)

@@ -14,7 +14,7 @@ from oncewire.transport.contract import OutcomeKind, Reply
 from oncewire.transport.smtp import transport as smtp
 from oncewire.transport.smtp.relay import MailTls, write_mail
 from oncewire.transport.smtp.transport import MailboxSettings, SmtpTransport, probe_mailbox
-from tests.transport.exchange import Receiver, run, turns
+from tests.transport.exchange import Receiver, turns
 from tests.waiting import until
 
 pytestmark = pytest.mark.long
@@ -152,95 +152,82 @@ LIES = [
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.requirement("TRN-3")
-def test_the_mails_of_others_are_taken_whatever_the_server_says_of_one(
+@pytest.mark.within(120)
+async def test_the_mails_of_others_are_taken_whatever_the_server_says_of_one(
     lie: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(smtp, "ANSWER_MAX", 500_000)
     whole = {f"<mail number='{number}'/>".encode() for number in (1, 3)}
 
-    async def work() -> None:
-        liar, receiver = Liar(lie), Receiver()
-        async with liar.running() as port:
-            transport = SmtpTransport(mailbox=liar.settings(port))
-            await transport.start(receiver)
-            await until(lambda: {1, 3}.isdisjoint(liar.mails))
-            if lie in {"huge", "endless", "line"}:
-                # It was left before it had said much more than a mail may have.
-                await until(lambda: liar.hung_up > 1)
-                assert liar.told < 40_000_000
-            await transport.stop()
-        bodies = [taken.body for taken in receiver.taken]
-        assert whole <= set(bodies)
-        assert len(bodies) == len(set(bodies))
-
     # A line that drips is left after as long as a line may take.
-    run(work(), 120)
+    liar, receiver = Liar(lie), Receiver()
+    async with liar.running() as port:
+        transport = SmtpTransport(mailbox=liar.settings(port))
+        await transport.start(receiver)
+        await until(lambda: {1, 3}.isdisjoint(liar.mails))
+        if lie in {"huge", "endless", "line"}:
+            # It was left before it had said much more than a mail may have.
+            await until(lambda: liar.hung_up > 1)
+            assert liar.told < 40_000_000
+        await transport.stop()
+    bodies = [taken.body for taken in receiver.taken]
+    assert whole <= set(bodies)
+    assert len(bodies) == len(set(bodies))
 
 
 @pytest.mark.parametrize("lie", ["endless greeting", ""])
-def test_a_mailbox_is_tried_out(lie: str) -> None:
-    async def work() -> None:
-        liar = Liar(lie)
-        async with liar.running() as port:
-            outcome = await probe_mailbox(liar.settings(port), timeout=5)
-            wanted = OutcomeKind.REFUSED if lie else OutcomeKind.SENT
-            assert outcome.kind is wanted, outcome.reason
-            assert "a word" not in outcome.reason
-
-    run(work(), 20)
+@pytest.mark.within(20)
+async def test_a_mailbox_is_tried_out(lie: str) -> None:
+    liar = Liar(lie)
+    async with liar.running() as port:
+        outcome = await probe_mailbox(liar.settings(port), timeout=5)
+        wanted = OutcomeKind.REFUSED if lie else OutcomeKind.SENT
+        assert outcome.kind is wanted, outcome.reason
+        assert "a word" not in outcome.reason
 
 
-def test_a_large_mail_is_fetched_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_mail_is_fetched_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes to the handler as it comes, so no more than a part of it is in memory."""
     monkeypatch.setattr(smtp, "PART", 1000)
 
-    async def work() -> None:
-        liar, receiver = Liar(""), Receiver()
-        body = bytes(range(256)) * 20
-        liar.mails = {
-            2: mail(1),
-            5: write_mail(
-                "text/xml", (), body, sender="a@a.test", recipient="b@b.test", message_id="5@a.test"
-            ),
-        }
-        async with liar.running() as port:
-            transport = SmtpTransport(mailbox=liar.settings(port, 20.0))
-            await transport.start(receiver)
-            await until(lambda: not liar.mails)
-            await transport.stop()
-        assert body in [taken.body for taken in receiver.taken]
-        assert liar.largest <= 1000
-
-    run(work())
+    liar, receiver = Liar(""), Receiver()
+    body = bytes(range(256)) * 20
+    liar.mails = {
+        2: mail(1),
+        5: write_mail(
+            "text/xml", (), body, sender="a@a.test", recipient="b@b.test", message_id="5@a.test"
+        ),
+    }
+    async with liar.running() as port:
+        transport = SmtpTransport(mailbox=liar.settings(port, 20.0))
+        await transport.start(receiver)
+        await until(lambda: not liar.mails)
+        await transport.stop()
+    assert body in [taken.body for taken in receiver.taken]
+    assert liar.largest <= 1000
 
 
-def test_a_mailbox_of_a_million_mails_is_looked_into_some_at_a_time() -> None:
-    async def work() -> None:
-        liar, receiver = Liar(""), Receiver()
-        liar.mails = dict.fromkeys(range(100, 150_000), mail(1))
-        async with liar.running() as port:
-            box = await asyncio.to_thread(smtp.ImapBox, liar.settings(port, 60.0))
-            async with turns() as watched:
-                found = await asyncio.to_thread(box.wanted, frozenset({100, 101}))
-            box.close()
-        assert found[0] == 102
-        assert len(found) == smtp.LISTED_MAX
-        assert watched.longest < 0.1
-        assert not receiver.taken
-
-    run(work())
+async def test_a_mailbox_of_a_million_mails_is_looked_into_some_at_a_time() -> None:
+    liar, receiver = Liar(""), Receiver()
+    liar.mails = dict.fromkeys(range(100, 150_000), mail(1))
+    async with liar.running() as port:
+        box = await asyncio.to_thread(smtp.ImapBox, liar.settings(port, 60.0))
+        async with turns() as watched:
+            found = await asyncio.to_thread(box.wanted, frozenset({100, 101}))
+        box.close()
+    assert found[0] == 102
+    assert len(found) == smtp.LISTED_MAX
+    assert watched.longest < 0.1
+    assert not receiver.taken
 
 
-def test_forged_mails_leave_the_processor_to_others() -> None:
-    async def work() -> None:
-        liar, receiver = Liar(""), Receiver(Reply(400, body=b"no", refused=True))
-        liar.mails = {number: mail(number) for number in range(3, 200)}
-        async with liar.running() as port:
-            transport = SmtpTransport(mailbox=liar.settings(port, 20.0))
-            began = time.monotonic()
-            await transport.start(receiver)
-            await until(lambda: len(receiver.taken) >= 12)
-            assert time.monotonic() - began > 0.4
-            await transport.stop()
-
-    run(work())
+async def test_forged_mails_leave_the_processor_to_others() -> None:
+    liar, receiver = Liar(""), Receiver(Reply(400, body=b"no", refused=True))
+    liar.mails = {number: mail(number) for number in range(3, 200)}
+    async with liar.running() as port:
+        transport = SmtpTransport(mailbox=liar.settings(port, 20.0))
+        began = time.monotonic()
+        await transport.start(receiver)
+        await until(lambda: len(receiver.taken) >= 12)
+        assert time.monotonic() - began > 0.4
+        await transport.stop()

@@ -18,7 +18,7 @@ from oncewire.transport.http.address import (
     inner,
 )
 from oncewire.transport.http.client import HttpClient, HttpClientSettings
-from tests.transport.exchange import cargo, run
+from tests.transport.exchange import cargo
 
 SEED = 41_018
 
@@ -63,7 +63,7 @@ def corpus() -> list[str]:
     return [f"{chance.choice(['http', 'https'])}://{host}:1/msh" for host in hosts]
 
 
-def test_no_inward_url_of_the_corpus_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_inward_url_of_the_corpus_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
     urls = corpus()
     print(f"seed {SEED}, {len(urls)} URLs")
     assert len(urls) >= 200
@@ -77,26 +77,23 @@ def test_no_inward_url_of_the_corpus_is_connected_to(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(socket, "socket", Watched)
 
-    async def work() -> None:
-        loop = asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
 
-        async def watched(sock: socket.socket, where: object) -> None:
-            connected.append(where)
-            raise ConnectionRefusedError
+    async def watched(sock: socket.socket, where: object) -> None:
+        connected.append(where)
+        raise ConnectionRefusedError
 
-        monkeypatch.setattr(loop, "sock_connect", watched)
-        client = HttpClient(HttpClientSettings())
-        await client.start()
-        for url in urls:
-            outcome = await client.send(cargo(b"<a/>"), url, timeout=30)
-            assert outcome.kind is OutcomeKind.REFUSED, url
-            assert outcome.reason, url
-        # The watch itself works: an allowed address reaches the connect call.
-        outcome = await client.send(cargo(b"<a/>"), "http://1.1.1.1:1/", timeout=30)
-        assert outcome.kind is OutcomeKind.REFUSED
-        await client.close()
-
-    run(work())
+    monkeypatch.setattr(loop, "sock_connect", watched)
+    client = HttpClient(HttpClientSettings())
+    await client.start()
+    for url in urls:
+        outcome = await client.send(cargo(b"<a/>"), url, timeout=30)
+        assert outcome.kind is OutcomeKind.REFUSED, url
+        assert outcome.reason, url
+    # The watch itself works: an allowed address reaches the connect call.
+    outcome = await client.send(cargo(b"<a/>"), "http://1.1.1.1:1/", timeout=30)
+    assert outcome.kind is OutcomeKind.REFUSED
+    await client.close()
     assert connected == [("1.1.1.1", 1)]
 
 
@@ -104,67 +101,58 @@ def test_no_inward_url_of_the_corpus_is_connected_to(monkeypatch: pytest.MonkeyP
     "url",
     ["http://user:secret@1.1.1.1:1/", "ftp://1.1.1.1/", "file:///etc/passwd", "http:///x", "//x/y"],
 )
-def test_other_urls_are_refused_without_telling_secrets(url: str) -> None:
-    async def work() -> None:
-        client = HttpClient(HttpClientSettings())
-        await client.start()
-        outcome = await client.send(cargo(b"<a/>"), url, timeout=30)
-        await client.close()
-        assert outcome.kind is OutcomeKind.REFUSED
-        assert "secret" not in outcome.reason
-
-    run(work())
+async def test_other_urls_are_refused_without_telling_secrets(url: str) -> None:
+    client = HttpClient(HttpClientSettings())
+    await client.start()
+    outcome = await client.send(cargo(b"<a/>"), url, timeout=30)
+    await client.close()
+    assert outcome.kind is OutcomeKind.REFUSED
+    assert "secret" not in outcome.reason
 
 
-def test_a_name_that_changes_its_mind_gains_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_that_changes_its_mind_gains_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     # First look-up outwards, second inwards: only what was looked up and allowed is connected to.
     answers = iter(["1.1.1.1", "127.0.0.1", "127.0.0.1"])
     connected: list[object] = []
 
-    async def work() -> None:
-        loop = asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
 
-        async def looked_up(host: str, port: int, **_: object) -> list[object]:
-            address = host if host[0].isdigit() else next(answers)
-            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+    async def looked_up(host: str, port: int, **_: object) -> list[object]:
+        address = host if host[0].isdigit() else next(answers)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
 
-        async def connect(sock: socket.socket, where: object) -> None:
-            connected.append(where)
-            raise ConnectionRefusedError
+    async def connect(sock: socket.socket, where: object) -> None:
+        connected.append(where)
+        raise ConnectionRefusedError
 
-        monkeypatch.setattr(loop, "getaddrinfo", looked_up)
-        monkeypatch.setattr(loop, "sock_connect", connect)
-        client = HttpClient(HttpClientSettings())
-        await client.start()
-        first = await client.send(cargo(b"x"), "http://rebind.example:80/", timeout=30)
-        # Another port is another look-up, past the short cache of names.
-        second = await client.send(cargo(b"x"), "http://rebind.example:81/", timeout=30)
-        await client.close()
-        assert first.kind is second.kind is OutcomeKind.REFUSED
-        assert "127.0.0.1" in second.reason
-        assert "rebind.example leads to 127.0.0.1" in second.reason
-
-    run(work())
+    monkeypatch.setattr(loop, "getaddrinfo", looked_up)
+    monkeypatch.setattr(loop, "sock_connect", connect)
+    client = HttpClient(HttpClientSettings())
+    await client.start()
+    first = await client.send(cargo(b"x"), "http://rebind.example:80/", timeout=30)
+    # Another port is another look-up, past the short cache of names.
+    second = await client.send(cargo(b"x"), "http://rebind.example:81/", timeout=30)
+    await client.close()
+    assert first.kind is second.kind is OutcomeKind.REFUSED
+    assert "127.0.0.1" in second.reason
+    assert "rebind.example leads to 127.0.0.1" in second.reason
     assert connected == [("1.1.1.1", 80)]
 
 
-def test_a_name_with_good_and_bad_addresses_leads_to_the_good_ones(
+async def test_a_name_with_good_and_bad_addresses_leads_to_the_good_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def work() -> None:
-        loop = asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
 
-        async def looked_up(host: str, port: int, **_: object) -> list[object]:
-            found = ["127.0.0.1", "8.8.8.8", "10.0.0.1"]
-            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port)) for ip in found]
+    async def looked_up(host: str, port: int, **_: object) -> list[object]:
+        found = ["127.0.0.1", "8.8.8.8", "10.0.0.1"]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port)) for ip in found]
 
-        monkeypatch.setattr(loop, "getaddrinfo", looked_up)
-        found = await AllowedResolver(AddressRule()).resolve("x.example", 80)
-        assert [item["host"] for item in found] == ["8.8.8.8"]
-        with pytest.raises(AddressNotAllowed, match=r"10\.0\.0\.1"):
-            await AllowedResolver(AddressRule.of(["link-local"])).resolve("x.example", 80)
-
-    run(work())
+    monkeypatch.setattr(loop, "getaddrinfo", looked_up)
+    found = await AllowedResolver(AddressRule()).resolve("x.example", 80)
+    assert [item["host"] for item in found] == ["8.8.8.8"]
+    with pytest.raises(AddressNotAllowed, match=r"10\.0\.0\.1"):
+        await AllowedResolver(AddressRule.of(["link-local"])).resolve("x.example", 80)
 
 
 @pytest.mark.parametrize(

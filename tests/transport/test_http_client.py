@@ -102,23 +102,20 @@ def test_204_is_sent_with_an_empty_reply() -> None:
     assert outcome.reply == Reply(204)
 
 
-def test_a_redirect_is_not_followed() -> None:
-    async def work() -> None:
-        visited = Receiver()
-        async with endpoint(visited) as elsewhere:
-            there = elsewhere.url
+async def test_a_redirect_is_not_followed() -> None:
+    visited = Receiver()
+    async with endpoint(visited) as elsewhere:
+        there = elsewhere.url
 
-            async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                await read_request(reader)
-                writer.write(plain(307, b"", f"Location: {there}"))
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await read_request(reader)
+            writer.write(plain(307, b"", f"Location: {there}"))
 
-            async with fake_peer(answer) as url:
-                outcome = await once(url)
-        assert outcome.kind is OutcomeKind.REFUSED
-        assert "307" in outcome.reason
-        assert visited.taken == []
-
-    run(work())
+        async with fake_peer(answer) as url:
+            outcome = await once(url)
+    assert outcome.kind is OutcomeKind.REFUSED
+    assert "307" in outcome.reason
+    assert visited.taken == []
 
 
 @pytest.mark.parametrize(
@@ -189,33 +186,27 @@ def test_a_compressed_reply_is_not_unpacked() -> None:
     assert outcome.reply.body == b"\x1f\x8b-not-really"
 
 
-def test_silence_after_the_request_is_unknown() -> None:
+async def test_silence_after_the_request_is_unknown() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         leap(30)
         await asyncio.Event().wait()
 
-    async def work() -> None:
-        async with fake_peer(answer) as url:
-            outcome = await once(url, timeout=20)
-        assert outcome.kind is OutcomeKind.UNKNOWN
-        assert "timed out" in outcome.reason or "imeout" in outcome.reason
-
-    run(work())
+    async with fake_peer(answer) as url:
+        outcome = await once(url, timeout=20)
+    assert outcome.kind is OutcomeKind.UNKNOWN
+    assert "timed out" in outcome.reason or "imeout" in outcome.reason
 
 
-def test_a_peer_that_never_reads_is_unknown_after_the_time_out() -> None:
+async def test_a_peer_that_never_reads_is_unknown_after_the_time_out() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(1)
         leap(30)
         await asyncio.Event().wait()
 
-    async def work() -> None:
-        async with fake_peer(answer) as url:
-            outcome = await once(url, sent=cargo(*[b"x" * 100_000] * 200), timeout=20)
-        assert outcome.kind is OutcomeKind.UNKNOWN
-
-    run(work())
+    async with fake_peer(answer) as url:
+        outcome = await once(url, sent=cargo(*[b"x" * 100_000] * 200), timeout=20)
+    assert outcome.kind is OutcomeKind.UNKNOWN
 
 
 def test_a_cargo_shorter_or_longer_than_it_said_is_never_taken_as_whole() -> None:
@@ -239,107 +230,92 @@ def test_a_cargo_shorter_or_longer_than_it_said_is_never_taken_as_whole() -> Non
     run(work())
 
 
-def test_a_cargo_at_hand_is_sent_without_asking_for_its_pieces() -> None:
+async def test_a_cargo_at_hand_is_sent_without_asking_for_its_pieces() -> None:
     def chunks() -> AsyncIterator[bytes]:
         raise AssertionError("nobody needs to ask")
 
-    async def work() -> None:
-        receiver = Receiver()
-        async with endpoint(receiver) as transport:
-            for size, kind in ((5, OutcomeKind.SENT), (4, OutcomeKind.UNKNOWN)):
-                sent = Cargo("text/xml", (), size, chunks, whole=b"12345")
-                assert (await once(transport.url, sent=sent)).kind is kind
-            empty = Cargo("text/xml", (), 0, chunks, whole=b"")
-            assert (await once(transport.url, sent=empty)).kind is OutcomeKind.SENT
-        assert [taken.body for taken in receiver.taken] == [b"12345", b""]
-
-    run(work())
+    receiver = Receiver()
+    async with endpoint(receiver) as transport:
+        for size, kind in ((5, OutcomeKind.SENT), (4, OutcomeKind.UNKNOWN)):
+            sent = Cargo("text/xml", (), size, chunks, whole=b"12345")
+            assert (await once(transport.url, sent=sent)).kind is kind
+        empty = Cargo("text/xml", (), 0, chunks, whole=b"")
+        assert (await once(transport.url, sent=empty)).kind is OutcomeKind.SENT
+    assert [taken.body for taken in receiver.taken] == [b"12345", b""]
 
 
-def test_a_cargo_that_cannot_be_read_is_refused_before_the_first_byte() -> None:
+async def test_a_cargo_that_cannot_be_read_is_refused_before_the_first_byte() -> None:
     async def chunks() -> AsyncIterator[bytes]:
         raise OSError("the spool file is gone")
         yield b""
 
-    async def work() -> None:
-        receiver = Receiver()
-        async with endpoint(receiver) as transport:
-            outcome = await once(transport.url, sent=Cargo("text/xml", (), 10, chunks))
-        assert outcome.kind is OutcomeKind.REFUSED
-        assert receiver.taken == []
-
-    run(work())
+    receiver = Receiver()
+    async with endpoint(receiver) as transport:
+        outcome = await once(transport.url, sent=Cargo("text/xml", (), 10, chunks))
+    assert outcome.kind is OutcomeKind.REFUSED
+    assert receiver.taken == []
 
 
 @pytest.mark.parametrize("header", ["a\r\nInjected: b", "a\nb", "a\x00b"])
-def test_a_header_with_a_line_end_is_refused(header: str) -> None:
-    async def work() -> None:
-        receiver = Receiver()
-        async with endpoint(receiver) as transport:
-            sent = cargo(b"<a/>", SOAPAction=header)
-            outcome = await once(transport.url, sent=sent)
-        assert outcome.kind is OutcomeKind.REFUSED
-        assert receiver.taken == []
-
-    run(work())
+async def test_a_header_with_a_line_end_is_refused(header: str) -> None:
+    receiver = Receiver()
+    async with endpoint(receiver) as transport:
+        sent = cargo(b"<a/>", SOAPAction=header)
+        outcome = await once(transport.url, sent=sent)
+    assert outcome.kind is OutcomeKind.REFUSED
+    assert receiver.taken == []
 
 
 # --- cut at every byte -------------------------------------------------------------------------
 
 
 @pytest.mark.long
-def test_a_reset_while_the_request_is_read_is_unknown_at_any_byte() -> None:
+async def test_a_reset_while_the_request_is_read_is_unknown_at_any_byte() -> None:
     seed = 7_411
     print(f"seed {seed}")
     chance = random.Random(seed)
     cuts = [0, 1, 2, *sorted(chance.randrange(3, 60_000) for _ in range(40))]
 
-    async def work() -> None:
-        for cut in cuts:
+    for cut in cuts:
 
-            async def answer(
-                reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut: int = cut
-            ) -> None:
-                await reader.readexactly(cut)
-                reset(writer)
+        async def answer(
+            reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut: int = cut
+        ) -> None:
+            await reader.readexactly(cut)
+            reset(writer)
 
-            async with fake_peer(answer) as url:
-                outcome = await once(url, sent=cargo(b"<a/>" * 15_000), timeout=30)
-                assert outcome.kind is OutcomeKind.UNKNOWN, (cut, outcome)
-
-    run(work())
+        async with fake_peer(answer) as url:
+            outcome = await once(url, sent=cargo(b"<a/>" * 15_000), timeout=30)
+            assert outcome.kind is OutcomeKind.UNKNOWN, (cut, outcome)
 
 
 @pytest.mark.long
-def test_a_reset_while_the_reply_is_read_is_unknown_at_any_byte() -> None:
+async def test_a_reset_while_the_reply_is_read_is_unknown_at_any_byte() -> None:
     whole = plain(200, b"<ack/>" * 3, "Content-Type: text/xml")
 
-    async def work() -> None:
-        for cut in range(len(whole) + 1):
+    for cut in range(len(whole) + 1):
 
-            async def answer(
-                reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut: int = cut
-            ) -> None:
-                await read_request(reader)
-                writer.write(whole[:cut])
-                await writer.drain()
-                # Let the bytes leave before the reset overtakes them.
-                await asyncio.sleep(0.01)
-                reset(writer)
+        async def answer(
+            reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut: int = cut
+        ) -> None:
+            await read_request(reader)
+            writer.write(whole[:cut])
+            await writer.drain()
+            # Let the bytes leave before the reset overtakes them.
+            await asyncio.sleep(0.01)
+            reset(writer)
 
-            async with fake_peer(answer) as url:
-                outcome = await once(url)
-                kind = OutcomeKind.SENT if cut == len(whole) else OutcomeKind.UNKNOWN
-                assert outcome.kind is kind, (cut, outcome)
-
-    run(work())
+        async with fake_peer(answer) as url:
+            outcome = await once(url)
+            kind = OutcomeKind.SENT if cut == len(whole) else OutcomeKind.UNKNOWN
+            assert outcome.kind is kind, (cut, outcome)
 
 
 # --- pooled connections ------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("RTY-5")
-def test_a_stale_pooled_connection_is_replaced_inside_the_transport() -> None:
+async def test_a_stale_pooled_connection_is_replaced_inside_the_transport() -> None:
     connections: list[Streams] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -349,20 +325,17 @@ def test_a_stale_pooled_connection_is_replaced_inside_the_transport() -> None:
         await writer.drain()
         # Returning closes the connection although the client may have put it in its pool.
 
-    async def work() -> None:
-        client = HttpClient(SETTINGS)
-        await client.start()
-        async with fake_peer(answer) as url:
-            for _ in range(25):
-                outcome = await client.send(cargo(b"<a/>"), url, timeout=30)
-                assert outcome.kind is OutcomeKind.SENT, outcome
-        await client.close()
-        assert len(connections) == 25
-
-    run(work())
+    client = HttpClient(SETTINGS)
+    await client.start()
+    async with fake_peer(answer) as url:
+        for _ in range(25):
+            outcome = await client.send(cargo(b"<a/>"), url, timeout=30)
+            assert outcome.kind is OutcomeKind.SENT, outcome
+    await client.close()
+    assert len(connections) == 25
 
 
-def test_a_pooled_connection_closed_a_moment_ago_is_noticed_before_the_first_byte() -> None:
+async def test_a_pooled_connection_closed_a_moment_ago_is_noticed_before_the_first_byte() -> None:
     requests: list[bytes] = []
     open_ones: list[asyncio.StreamWriter] = []
 
@@ -373,22 +346,19 @@ def test_a_pooled_connection_closed_a_moment_ago_is_noticed_before_the_first_byt
             writer.write(plain(204))
             await writer.drain()
 
-    async def work() -> None:
-        client = HttpClient(SETTINGS)
-        await client.start()
-        async with fake_peer(answer) as url:
-            for _ in range(25):
-                outcome = await client.send(cargo(b"<a/>"), url, timeout=30)
-                assert outcome.kind is OutcomeKind.SENT, outcome
-                # The peer's end reaches the kernel, but the client's loop has not run since.
-                reset(open_ones[-1])
-        await client.close()
-        assert len(requests) == 25
-
-    run(work())
+    client = HttpClient(SETTINGS)
+    await client.start()
+    async with fake_peer(answer) as url:
+        for _ in range(25):
+            outcome = await client.send(cargo(b"<a/>"), url, timeout=30)
+            assert outcome.kind is OutcomeKind.SENT, outcome
+            # The peer's end reaches the kernel, but the client's loop has not run since.
+            reset(open_ones[-1])
+    await client.close()
+    assert len(requests) == 25
 
 
-def test_a_connection_lost_after_the_first_byte_is_never_tried_again() -> None:
+async def test_a_connection_lost_after_the_first_byte_is_never_tried_again() -> None:
     seen = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -402,30 +372,24 @@ def test_a_connection_lost_after_the_first_byte_is_never_tried_again() -> None:
             seen += 1
         reset(writer)
 
-    async def work() -> None:
-        client = HttpClient(SETTINGS)
-        await client.start()
-        async with fake_peer(answer) as url:
-            first = await client.send(cargo(b"<a/>"), url, timeout=30)
-            second = await client.send(cargo(b"<b/>"), url, timeout=30)
-        await client.close()
-        assert (first.kind, second.kind) == (OutcomeKind.SENT, OutcomeKind.UNKNOWN)
-        # The second came once, on the pooled connection, and no fresh one was opened for it.
-        assert seen == 2
-
-    run(work())
+    client = HttpClient(SETTINGS)
+    await client.start()
+    async with fake_peer(answer) as url:
+        first = await client.send(cargo(b"<a/>"), url, timeout=30)
+        second = await client.send(cargo(b"<b/>"), url, timeout=30)
+    await client.close()
+    assert (first.kind, second.kind) == (OutcomeKind.SENT, OutcomeKind.UNKNOWN)
+    # The second came once, on the pooled connection, and no fresh one was opened for it.
+    assert seen == 2
 
 
-def test_a_client_that_is_not_started_refuses() -> None:
-    async def work() -> None:
-        outcome = await HttpClient(SETTINGS).send(cargo(b"x"), "http://127.0.0.1:1/", timeout=1)
-        assert outcome.kind is OutcomeKind.REFUSED
-        assert "not started" in outcome.reason
-
-    run(work())
+async def test_a_client_that_is_not_started_refuses() -> None:
+    outcome = await HttpClient(SETTINGS).send(cargo(b"x"), "http://127.0.0.1:1/", timeout=1)
+    assert outcome.kind is OutcomeKind.REFUSED
+    assert "not started" in outcome.reason
 
 
-def test_request_headers_say_little_and_cookies_are_not_kept() -> None:
+async def test_request_headers_say_little_and_cookies_are_not_kept() -> None:
     heads: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -433,17 +397,14 @@ def test_request_headers_say_little_and_cookies_are_not_kept() -> None:
             heads.append(await read_request(reader))
             writer.write(plain(204, b"", "Set-Cookie: a=b"))
 
-    async def work() -> None:
-        client = HttpClient(SETTINGS)
-        await client.start()
-        async with fake_peer(answer) as url:
-            # By name, because cookies of a bare number are never kept anyway.
-            named = url.replace("127.0.0.1", "localhost")
-            for _ in range(2):
-                await client.send(cargo(b"<a/>", SOAPAction='"ebXML"'), named, timeout=30)
-        await client.close()
-
-    run(work())
+    client = HttpClient(SETTINGS)
+    await client.start()
+    async with fake_peer(answer) as url:
+        # By name, because cookies of a bare number are never kept anyway.
+        named = url.replace("127.0.0.1", "localhost")
+        for _ in range(2):
+            await client.send(cargo(b"<a/>", SOAPAction='"ebXML"'), named, timeout=30)
+    await client.close()
     assert b"Cookie" not in heads[1]
     assert b'SOAPAction: "ebXML"\r\n' in heads[0]
     assert b"Content-Length: 4\r\n" in heads[0]

@@ -55,22 +55,19 @@ async def written_until_nobody_reads(writer: asyncio.StreamWriter, block: bytes,
 # --- the endpoint ------------------------------------------------------------------------------
 
 
-def test_requests_that_come_together_are_answered_in_order() -> None:
+async def test_requests_that_come_together_are_answered_in_order() -> None:
     async def slower_first(taken: Taken) -> Reply:
         await asyncio.sleep(0.05 if taken.body == b"1" else 0)
         return Reply(200, "text/plain", body=b"re:" + taken.body)
 
-    async def work() -> None:
-        receiver = Receiver(slower_first)
-        async with endpoint(receiver) as transport:
-            answer = await talk(
-                transport.url, alive(b"1") + b"\r\n" + alive(b"2") + post(b"3") + post(b"4")
-            )
-        # The third asked to close: whatever follows was not asked.
-        assert [part[:4] for part in answer.split(b"\r\n\r\n")[1:]] == [b"re:1", b"re:2", b"re:3"]
-        assert [taken.body for taken in receiver.taken] == [b"1", b"2", b"3"]
-
-    run(work())
+    receiver = Receiver(slower_first)
+    async with endpoint(receiver) as transport:
+        answer = await talk(
+            transport.url, alive(b"1") + b"\r\n" + alive(b"2") + post(b"3") + post(b"4")
+        )
+    # The third asked to close: whatever follows was not asked.
+    assert [part[:4] for part in answer.split(b"\r\n\r\n")[1:]] == [b"re:1", b"re:2", b"re:3"]
+    assert [taken.body for taken in receiver.taken] == [b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize(
@@ -86,20 +83,17 @@ def test_requests_that_come_together_are_answered_in_order() -> None:
         b"POST /other HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
-def test_nothing_is_served_behind_a_request_that_is_refused(first: bytes) -> None:
-    async def work() -> None:
-        receiver = Receiver()
-        async with endpoint(receiver) as transport:
-            answer = await talk(transport.url, first + alive(b"<smuggled/>"))
-            assert answer.count(b"HTTP/1.1 ") == 1
-            assert b"Connection: close" in answer
-            assert answer.split(b" ")[1] in {b"400", b"404", b"405"}
-        assert not receiver.taken
-
-    run(work())
+async def test_nothing_is_served_behind_a_request_that_is_refused(first: bytes) -> None:
+    receiver = Receiver()
+    async with endpoint(receiver) as transport:
+        answer = await talk(transport.url, first + alive(b"<smuggled/>"))
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert b"Connection: close" in answer
+        assert answer.split(b" ")[1] in {b"400", b"404", b"405"}
+    assert not receiver.taken
 
 
-def test_who_sends_ahead_without_end_waits() -> None:
+async def test_who_sends_ahead_without_end_waits() -> None:
     """Beyond a bound it is not read, so it stays with its sender."""
     gate = asyncio.Event()
 
@@ -107,20 +101,17 @@ def test_who_sends_ahead_without_end_waits() -> None:
         await gate.wait()
         return Reply(204)
 
-    async def work() -> None:
-        async with endpoint(Receiver(slow)) as transport:
-            _, writer = await asyncio.open_connection("127.0.0.1", port_of(transport.url))
-            ahead = alive(b"x" * 1000) * 100
-            sent = await written_until_nobody_reads(writer, ahead, 60 * MEGABYTE)
-            # The kernel's own buffers are a few megabytes.
-            assert sent < 50 * MEGABYTE
-            writer.transport.abort()
-            gate.set()
-
-    run(work())
+    async with endpoint(Receiver(slow)) as transport:
+        _, writer = await asyncio.open_connection("127.0.0.1", port_of(transport.url))
+        ahead = alive(b"x" * 1000) * 100
+        sent = await written_until_nobody_reads(writer, ahead, 60 * MEGABYTE)
+        # The kernel's own buffers are a few megabytes.
+        assert sent < 50 * MEGABYTE
+        writer.transport.abort()
+        gate.set()
 
 
-def test_a_body_that_nobody_takes_waits_with_its_sender() -> None:
+async def test_a_body_that_nobody_takes_waits_with_its_sender() -> None:
     gate = asyncio.Event()
 
     async def later(delivery: Delivery) -> Reply:
@@ -129,74 +120,64 @@ def test_a_body_that_nobody_takes_waits_with_its_sender() -> None:
             pass
         return Reply(204)
 
-    async def work() -> None:
-        async with endpoint(later) as transport:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(transport.url))
-            writer.write(post(b"", length=60 * MEGABYTE))
-            block = bytes(HELD_MAX)
-            sent = await written_until_nobody_reads(writer, block, 60 * MEGABYTE)
-            assert sent < 50 * MEGABYTE
-            gate.set()
-            while sent < 60 * MEGABYTE:
-                writer.write(block)
-                sent += len(block)
-                await writer.drain()
-            assert b" 204 " in await reader.read()
-            writer.close()
-
-    run(work())
+    async with endpoint(later) as transport:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(transport.url))
+        writer.write(post(b"", length=60 * MEGABYTE))
+        block = bytes(HELD_MAX)
+        sent = await written_until_nobody_reads(writer, block, 60 * MEGABYTE)
+        assert sent < 50 * MEGABYTE
+        gate.set()
+        while sent < 60 * MEGABYTE:
+            writer.write(block)
+            sent += len(block)
+            await writer.drain()
+        assert b" 204 " in await reader.read()
+        writer.close()
 
 
-def test_whoever_does_not_read_his_answers_gets_no_more_of_them() -> None:
-    async def work() -> None:
-        receiver = Receiver(Reply(200, "text/plain", body=bytes(4 * MEGABYTE)))
-        async with endpoint(receiver) as transport:
-            _, writer = await asyncio.open_connection("127.0.0.1", port_of(transport.url))
-            writer.write(alive(b"x") * 100)
-            seen = -1
-            while len(receiver.taken) != seen:
-                seen = len(receiver.taken)
-                await asyncio.sleep(0.3)
-            assert seen < 20
-            writer.transport.abort()
-
-    run(work())
+async def test_whoever_does_not_read_his_answers_gets_no_more_of_them() -> None:
+    receiver = Receiver(Reply(200, "text/plain", body=bytes(4 * MEGABYTE)))
+    async with endpoint(receiver) as transport:
+        _, writer = await asyncio.open_connection("127.0.0.1", port_of(transport.url))
+        writer.write(alive(b"x") * 100)
+        seen = -1
+        while len(receiver.taken) != seen:
+            seen = len(receiver.taken)
+            await asyncio.sleep(0.3)
+        assert seen < 20
+        writer.transport.abort()
 
 
-def test_an_answer_before_the_end_of_a_body_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_before_the_end_of_a_body_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(server, "LINGER_SECONDS", 30.0)
 
-    async def work() -> None:
-        async with endpoint(Receiver(), limits=HttpLimits(max_body=1000)) as transport:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(transport.url))
-            writer.write(post(b"", length=5 * MEGABYTE))
-            for _ in range(5):
-                # A client that writes everything before it reads anything.
-                writer.write(bytes(MEGABYTE))
-                await writer.drain()
-            assert b" 413 " in await reader.read()
-            writer.close()
-
-    run(work())
+    async with endpoint(Receiver(), limits=HttpLimits(max_body=1000)) as transport:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(transport.url))
+        writer.write(post(b"", length=5 * MEGABYTE))
+        for _ in range(5):
+            # A client that writes everything before it reads anything.
+            writer.write(bytes(MEGABYTE))
+            await writer.drain()
+        assert b" 413 " in await reader.read()
+        writer.close()
 
 
-def test_who_talks_on_after_the_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_talks_on_after_the_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "LINGER_SECONDS", 0.2)
 
-    async def work() -> None:
-        async with endpoint(Receiver(), limits=HttpLimits(max_body=1000)) as transport:
-            _, writer = await asyncio.open_connection("127.0.0.1", port_of(transport.url))
-            writer.write(post(b"", length=5 * MEGABYTE))
-            with contextlib.suppress(ConnectionError):
-                while transport.connections or not writer.transport.is_closing():
-                    writer.write(b"x")
-                    await writer.drain()
-                    await asyncio.sleep(0.01)
-                    if not transport.connections:
-                        break
-            writer.close()
-
-    run(work())
+    async with endpoint(Receiver(), limits=HttpLimits(max_body=1000)) as transport:
+        _, writer = await asyncio.open_connection("127.0.0.1", port_of(transport.url))
+        writer.write(post(b"", length=5 * MEGABYTE))
+        with contextlib.suppress(ConnectionError):
+            while transport.connections or not writer.transport.is_closing():
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+                if not transport.connections:
+                    break
+        writer.close()
 
 
 # --- the client --------------------------------------------------------------------------------
@@ -250,25 +231,22 @@ def test_an_answer_that_nobody_asked_for_is_nobodys(later: bool) -> None:
     assert found == [OutcomeKind.UNKNOWN] * 3
 
 
-def test_an_answer_may_end_with_its_connection() -> None:
+async def test_an_answer_may_end_with_its_connection() -> None:
     async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(b"HTTP/1.0 200 OK\r\nContent-Type: text/xml\r\n\r\n<ack/>")
         await writer.drain()
 
-    async def work() -> None:
-        client = HttpClient(HttpClientSettings(addresses=LOOPBACK))
-        await client.start()
-        async with fake_peer(peer) as url:
-            outcome = await client.send(cargo(b"<a/>"), url, timeout=10)
-        await client.close()
-        assert outcome.reply is not None
-        assert (outcome.reply.status, outcome.reply.body) == (200, b"<ack/>")
-
-    run(work())
+    client = HttpClient(HttpClientSettings(addresses=LOOPBACK))
+    await client.start()
+    async with fake_peer(peer) as url:
+        outcome = await client.send(cargo(b"<a/>"), url, timeout=10)
+    await client.close()
+    assert outcome.reply is not None
+    assert (outcome.reply.status, outcome.reply.body) == (200, b"<ack/>")
 
 
-def test_who_is_answered_early_sends_no_more() -> None:
+async def test_who_is_answered_early_sends_no_more() -> None:
     async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
@@ -283,22 +261,19 @@ def test_who_is_answered_early_sends_no_more() -> None:
             given += 1
             yield bytes(100_000)
 
-    async def work() -> None:
-        client = HttpClient(HttpClientSettings(addresses=LOOPBACK))
-        await client.start()
-        async with fake_peer(peer) as url:
-            big = Cargo("text/xml", (), 1_000_000_000, pieces)
-            outcome = await client.send(big, url, timeout=10)
-        await client.close()
-        assert outcome.kind is OutcomeKind.REFUSED
-        assert outcome.reply is not None
-        assert outcome.reply.status == 413
-        assert given < 1000
-
-    run(work())
+    client = HttpClient(HttpClientSettings(addresses=LOOPBACK))
+    await client.start()
+    async with fake_peer(peer) as url:
+        big = Cargo("text/xml", (), 1_000_000_000, pieces)
+        outcome = await client.send(big, url, timeout=10)
+    await client.close()
+    assert outcome.kind is OutcomeKind.REFUSED
+    assert outcome.reply is not None
+    assert outcome.reply.status == 413
+    assert given < 1000
 
 
-def test_turns_are_waited_for_and_given_back() -> None:
+async def test_turns_are_waited_for_and_given_back() -> None:
     open_now = most = 0
 
     async def slow(_: Taken) -> Reply:
@@ -309,38 +284,34 @@ def test_turns_are_waited_for_and_given_back() -> None:
         open_now -= 1
         return Reply(204)
 
-    async def work() -> None:
-        nonlocal most
-        settings = HttpClientSettings(addresses=LOOPBACK, connections_per_host=3)
-        async with endpoint(Receiver(slow), client=settings) as transport:
-            url = transport.url
-            gone = [
-                asyncio.ensure_future(transport.send(cargo(b"x"), url, timeout=10))
-                for _ in range(10)
-            ]
+    settings = HttpClientSettings(addresses=LOOPBACK, connections_per_host=3)
+    async with endpoint(Receiver(slow), client=settings) as transport:
+        url = transport.url
+        gone = [
+            asyncio.ensure_future(transport.send(cargo(b"x"), url, timeout=10)) for _ in range(10)
+        ]
+        await asyncio.sleep(0.01)
+        for one in gone[1:8]:
+            one.cancel()
+        await asyncio.gather(*gone, return_exceptions=True)
+        # Whoever waited too long leaves no turn behind him either.
+        late = await asyncio.gather(
+            *(transport.send(cargo(b"x"), url, timeout=0.001) for _ in range(10))
+        )
+        assert {one.kind for one in late} <= {OutcomeKind.REFUSED, OutcomeKind.UNKNOWN}
+        # The endpoint goes on with what nobody waits for any more.
+        while open_now:
             await asyncio.sleep(0.01)
-            for one in gone[1:8]:
-                one.cancel()
-            await asyncio.gather(*gone, return_exceptions=True)
-            # Whoever waited too long leaves no turn behind him either.
-            late = await asyncio.gather(
-                *(transport.send(cargo(b"x"), url, timeout=0.001) for _ in range(10))
-            )
-            assert {one.kind for one in late} <= {OutcomeKind.REFUSED, OutcomeKind.UNKNOWN}
-            # The endpoint goes on with what nobody waits for any more.
-            while open_now:
-                await asyncio.sleep(0.01)
-            most = 0
-            all_of_them = await asyncio.gather(
-                *(transport.send(cargo(b"x"), url, timeout=30) for _ in range(20))
-            )
-            assert {one.kind for one in all_of_them} == {OutcomeKind.SENT}
-        assert most <= 3
-
-    run(work())
+        most = 0
+        all_of_them = await asyncio.gather(
+            *(transport.send(cargo(b"x"), url, timeout=30) for _ in range(20))
+        )
+        assert {one.kind for one in all_of_them} == {OutcomeKind.SENT}
+    assert most <= 3
 
 
-def test_what_is_under_way_ends_with_the_client() -> None:
+@pytest.mark.within(10)
+async def test_what_is_under_way_ends_with_the_client() -> None:
     async def peer(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await read_request(reader)
         asked.set()
@@ -356,22 +327,20 @@ def test_what_is_under_way_ends_with_the_client() -> None:
         finally:
             closed.append(1)
 
-    async def work() -> None:
-        client = HttpClient(HttpClientSettings(addresses=LOOPBACK))
-        await client.start()
-        async with fake_peer(peer) as url:
-            sent = Cargo("text/xml", (), 8, pieces)
-            sending = asyncio.ensure_future(client.send(sent, url, timeout=30))
-            await asked.wait()
-            await client.close()
-            outcome = await sending
-        assert outcome.kind is OutcomeKind.UNKNOWN
-        assert closed == [1]
-
-    run(work(), 10)
+    client = HttpClient(HttpClientSettings(addresses=LOOPBACK))
+    await client.start()
+    async with fake_peer(peer) as url:
+        sent = Cargo("text/xml", (), 8, pieces)
+        sending = asyncio.ensure_future(client.send(sent, url, timeout=30))
+        await asked.wait()
+        await client.close()
+        outcome = await sending
+    assert outcome.kind is OutcomeKind.UNKNOWN
+    assert closed == [1]
 
 
-def test_a_request_that_nobody_can_answer_ends_its_connection(
+@pytest.mark.within(10)
+async def test_a_request_that_nobody_can_answer_ends_its_connection(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object, **__: object) -> None:
@@ -379,23 +348,17 @@ def test_a_request_that_nobody_can_answer_ends_its_connection(
 
     monkeypatch.setattr("oncewire.transport.http.server._response", broken)
 
-    async def work() -> None:
-        async with endpoint(Receiver()) as transport:
-            assert await talk(transport.url, post(b"<a/>")) == b""
-
-    run(work(), 10)
+    async with endpoint(Receiver()) as transport:
+        assert await talk(transport.url, post(b"<a/>")) == b""
     assert "a request could not be answered" in caplog.text
 
 
-def test_an_idle_connection_of_ours_is_closed() -> None:
-    async def work() -> None:
-        settings = HttpClientSettings(addresses=LOOPBACK, pool_idle=0.1)
-        async with endpoint(Receiver(), client=settings) as transport:
-            await transport.send(cargo(b"x"), transport.url, timeout=10)
-            assert transport.connections == 1
-            while transport.connections:
-                await asyncio.sleep(0.01)
-            outcome = await transport.send(cargo(b"x"), transport.url, timeout=10)
-            assert outcome.kind is OutcomeKind.SENT
-
-    run(work())
+async def test_an_idle_connection_of_ours_is_closed() -> None:
+    settings = HttpClientSettings(addresses=LOOPBACK, pool_idle=0.1)
+    async with endpoint(Receiver(), client=settings) as transport:
+        await transport.send(cargo(b"x"), transport.url, timeout=10)
+        assert transport.connections == 1
+        while transport.connections:
+            await asyncio.sleep(0.01)
+        outcome = await transport.send(cargo(b"x"), transport.url, timeout=10)
+        assert outcome.kind is OutcomeKind.SENT

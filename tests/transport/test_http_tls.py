@@ -77,32 +77,25 @@ def test_the_client_certificate_is_handed_on(world: Certificates) -> None:
     assert receiver.taken[0].peer.certificate == der(ours)
 
 
-def test_a_certificate_that_is_trusted_no_more_opens_nothing(world: Certificates) -> None:
+async def test_a_certificate_that_is_trusted_no_more_opens_nothing(world: Certificates) -> None:
     """Nor does a connection outlive it that was made while it was trusted."""
     server = world.server(clients=ClientCertificates.REQUIRED)
     both = replace(server, trusted=(world.pem, world.stranger.cert_pem.bytes().decode()))
     kept, gone = world.identity("kept"), world.identity("gone", authority=world.stranger)
 
-    async def work() -> None:
-        receiver = Receiver()
-        async with endpoint(receiver, tls=both) as transport:
-            clients = [HttpClient(world.client(identity=one)) for one in (kept, gone)]
-            for client in clients:
-                await client.start()
-            before = [
-                await client.send(cargo(b"a"), transport.url, timeout=30) for client in clients
-            ]
-            assert [one.kind for one in before] == [OutcomeKind.SENT, OutcomeKind.SENT]
-            transport.renew(HttpServerSettings(tls=server), world.client())
-            after = [
-                await client.send(cargo(b"b"), transport.url, timeout=30) for client in clients
-            ]
-            assert [one.kind is OutcomeKind.SENT for one in after] == [True, False]
-            assert [one.body for one in receiver.taken] == [b"a", b"a", b"b"]
-            for client in clients:
-                await client.close()
-
-    run(work())
+    receiver = Receiver()
+    async with endpoint(receiver, tls=both) as transport:
+        clients = [HttpClient(world.client(identity=one)) for one in (kept, gone)]
+        for client in clients:
+            await client.start()
+        before = [await client.send(cargo(b"a"), transport.url, timeout=30) for client in clients]
+        assert [one.kind for one in before] == [OutcomeKind.SENT, OutcomeKind.SENT]
+        transport.renew(HttpServerSettings(tls=server), world.client())
+        after = [await client.send(cargo(b"b"), transport.url, timeout=30) for client in clients]
+        assert [one.kind is OutcomeKind.SENT for one in after] == [True, False]
+        assert [one.body for one in receiver.taken] == [b"a", b"a", b"b"]
+        for client in clients:
+            await client.close()
 
 
 def test_an_optional_certificate_may_be_missing(world: Certificates) -> None:
@@ -216,67 +209,55 @@ def test_a_certificate_that_is_withdrawn_gets_nothing_whoever_vouches_for_it(
     assert not receiver.taken
 
 
-def test_trust_is_per_address(world: Certificates) -> None:
-    async def work() -> None:
-        receiver = Receiver()
-        async with endpoint(receiver, tls=world.server()) as transport:
-            origin = transport.url.removesuffix("/msh")
-            client = HttpClient(HttpClientSettings(addresses=LOOPBACK))
-            await client.start()
-            # The system's authorities do not know our test authority.
-            before = await client.send(cargo(b"x"), transport.url, timeout=30)
-            client.set_peer(origin, PeerTls(trusted=(world.pem,)))
-            after = await client.send(cargo(b"x"), transport.url, timeout=30)
-            stranger = world.stranger.cert_pem.bytes().decode()
-            client.set_peer(transport.url, PeerTls(trusted=(stranger,)))
-            whole_url = await client.send(cargo(b"x"), transport.url, timeout=30)
-            await client.close()
-        kinds = (before.kind, after.kind, whole_url.kind)
-        assert kinds == (OutcomeKind.REFUSED, OutcomeKind.SENT, OutcomeKind.REFUSED)
-
-    run(work())
+async def test_trust_is_per_address(world: Certificates) -> None:
+    receiver = Receiver()
+    async with endpoint(receiver, tls=world.server()) as transport:
+        origin = transport.url.removesuffix("/msh")
+        client = HttpClient(HttpClientSettings(addresses=LOOPBACK))
+        await client.start()
+        # The system's authorities do not know our test authority.
+        before = await client.send(cargo(b"x"), transport.url, timeout=30)
+        client.set_peer(origin, PeerTls(trusted=(world.pem,)))
+        after = await client.send(cargo(b"x"), transport.url, timeout=30)
+        stranger = world.stranger.cert_pem.bytes().decode()
+        client.set_peer(transport.url, PeerTls(trusted=(stranger,)))
+        whole_url = await client.send(cargo(b"x"), transport.url, timeout=30)
+        await client.close()
+    kinds = (before.kind, after.kind, whole_url.kind)
+    assert kinds == (OutcomeKind.REFUSED, OutcomeKind.SENT, OutcomeKind.REFUSED)
 
 
-def test_plain_http_on_a_tls_port_and_tls_on_a_plain_port(world: Certificates) -> None:
-    async def work() -> None:
-        receiver = Receiver()
-        async with endpoint(receiver, tls=world.server()) as transport:
-            assert b"204" not in await talk(transport.url, post(b"<a/>"))
-            assert not receiver.taken
-        async with endpoint(receiver) as transport:
-            url = transport.url.replace("http:", "https:")
-            outcome = await one(url, world.client())
-            assert outcome.kind is OutcomeKind.REFUSED
-            assert not receiver.taken
-
-    run(work())
+async def test_plain_http_on_a_tls_port_and_tls_on_a_plain_port(world: Certificates) -> None:
+    receiver = Receiver()
+    async with endpoint(receiver, tls=world.server()) as transport:
+        assert b"204" not in await talk(transport.url, post(b"<a/>"))
+        assert not receiver.taken
+    async with endpoint(receiver) as transport:
+        url = transport.url.replace("http:", "https:")
+        outcome = await one(url, world.client())
+        assert outcome.kind is OutcomeKind.REFUSED
+        assert not receiver.taken
 
 
-def test_a_handshake_that_never_ends_is_given_up(world: Certificates) -> None:
-    async def work() -> None:
-        limits = HttpLimits(handshake_wait=0.3)
-        async with endpoint(Receiver(), tls=world.server(), limits=limits) as transport:
-            _, writer = await asyncio.open_connection("127.0.0.1", port_of(transport.url))
-            writer.write(b"\x16\x03\x01")
-            while not transport.connections:
-                await asyncio.sleep(0.01)
-            while transport.connections:
-                await asyncio.sleep(0.01)
-            writer.close()
-
-    run(work())
+async def test_a_handshake_that_never_ends_is_given_up(world: Certificates) -> None:
+    limits = HttpLimits(handshake_wait=0.3)
+    async with endpoint(Receiver(), tls=world.server(), limits=limits) as transport:
+        _, writer = await asyncio.open_connection("127.0.0.1", port_of(transport.url))
+        writer.write(b"\x16\x03\x01")
+        while not transport.connections:
+            await asyncio.sleep(0.01)
+        while transport.connections:
+            await asyncio.sleep(0.01)
+        writer.close()
 
 
-def test_failed_handshakes_do_not_take_places(world: Certificates) -> None:
-    async def work() -> None:
-        limits = HttpLimits(connections=5)
-        receiver = Receiver()
-        async with endpoint(receiver, tls=world.server(), limits=limits) as transport:
-            for _ in range(20):
-                await talk(transport.url, b"GET / HTTP/1.0\r\n\r\n")
-            assert (await one(transport.url, world.client())).kind is OutcomeKind.SENT
-
-    run(work())
+async def test_failed_handshakes_do_not_take_places(world: Certificates) -> None:
+    limits = HttpLimits(connections=5)
+    receiver = Receiver()
+    async with endpoint(receiver, tls=world.server(), limits=limits) as transport:
+        for _ in range(20):
+            await talk(transport.url, b"GET / HTTP/1.0\r\n\r\n")
+        assert (await one(transport.url, world.client())).kind is OutcomeKind.SENT
 
 
 # --- files and texts that are wrong ------------------------------------------------------------
@@ -309,15 +290,12 @@ def test_a_text_that_is_no_certificate_is_refused(text: str) -> None:
         pins(PeerTls(pinned=(text,)))
 
 
-def test_a_transport_with_a_bad_certificate_does_not_start(tmp_path: Path) -> None:
+async def test_a_transport_with_a_bad_certificate_does_not_start(tmp_path: Path) -> None:
     bad = Identity(tmp_path / "no.crt", tmp_path / "no.key")
 
-    async def work() -> None:
-        transport = HttpTransport(HttpServerSettings(tls=ServerTls(bad)))
-        with pytest.raises(TransportProblem):
-            await transport.start(Receiver())
-
-    run(work())
+    transport = HttpTransport(HttpServerSettings(tls=ServerTls(bad)))
+    with pytest.raises(TransportProblem):
+        await transport.start(Receiver())
 
 
 def test_a_server_that_closes_during_the_handshake_is_said_to(world: Certificates) -> None:

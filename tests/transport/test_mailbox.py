@@ -73,65 +73,56 @@ class TestMailbox(TransportContract):
 
 
 @pytest.mark.requirement("TRN-3")
-def test_a_mail_is_removed_when_it_is_stored_and_not_before(server: Mailboxes) -> None:
+async def test_a_mail_is_removed_when_it_is_stored_and_not_before(server: Mailboxes) -> None:
     """Whoever dies with it finds it again."""
 
-    async def work() -> None:
-        dying = asyncio.Event()
+    dying = asyncio.Event()
 
-        async def dies(_taken: object) -> Reply:
-            dying.set()
-            await asyncio.Event().wait()
-            raise AssertionError
+    async def dies(_taken: object) -> Reply:
+        dying.set()
+        await asyncio.Event().wait()
+        raise AssertionError
 
-        await asyncio.to_thread(server.put, mail(b"<a/>"))
-        async with looking(server.settings(), Receiver(dies)):
-            await dying.wait()
-        assert await asyncio.to_thread(server.flags) == [set()]
-        receiver = Receiver()
-        async with looking(server.settings(), receiver):
-            while await asyncio.to_thread(server.flags):
-                await asyncio.sleep(0.02)
-        assert [taken.body for taken in receiver.taken] == [b"<a/>"]
-
-    run(work())
+    await asyncio.to_thread(server.put, mail(b"<a/>"))
+    async with looking(server.settings(), Receiver(dies)):
+        await dying.wait()
+    assert await asyncio.to_thread(server.flags) == [set()]
+    receiver = Receiver()
+    async with looking(server.settings(), receiver):
+        while await asyncio.to_thread(server.flags):
+            await asyncio.sleep(0.02)
+    assert [taken.body for taken in receiver.taken] == [b"<a/>"]
 
 
-def test_what_is_no_message_is_flagged_and_left_to_people(server: Mailboxes) -> None:
-    async def work() -> None:
-        receiver = Receiver(lambda taken: Reply(400 if taken.body == b"junk" else 204, body=b"no"))
-        big = mail(b"x" * 50_000, "2@a.test")
-        await asyncio.to_thread(
-            server.put, mail(b"junk"), big, b"no headers at all", mail(b"<good/>", "3@a.test")
-        )
-        async with looking(server.settings(max_size=10_000), receiver):
-            await until(lambda: bool(receiver.taken) and receiver.taken[-1].body == b"<good/>")
-            while len(await asyncio.to_thread(server.flags)) > 3:
-                await asyncio.sleep(0.02)
-            await asyncio.sleep(0.1)
-        assert await asyncio.to_thread(server.flags) == [{b"\\Flagged"}] * 3
-        assert [taken.body for taken in receiver.taken] == [b"junk", b"<good/>"]
-
-    run(work())
+async def test_what_is_no_message_is_flagged_and_left_to_people(server: Mailboxes) -> None:
+    receiver = Receiver(lambda taken: Reply(400 if taken.body == b"junk" else 204, body=b"no"))
+    big = mail(b"x" * 50_000, "2@a.test")
+    await asyncio.to_thread(
+        server.put, mail(b"junk"), big, b"no headers at all", mail(b"<good/>", "3@a.test")
+    )
+    async with looking(server.settings(max_size=10_000), receiver):
+        await until(lambda: bool(receiver.taken) and receiver.taken[-1].body == b"<good/>")
+        while len(await asyncio.to_thread(server.flags)) > 3:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
+    assert await asyncio.to_thread(server.flags) == [{b"\\Flagged"}] * 3
+    assert [taken.body for taken in receiver.taken] == [b"junk", b"<good/>"]
 
 
-def test_mails_that_others_marked_are_theirs(server: Mailboxes) -> None:
+async def test_mails_that_others_marked_are_theirs(server: Mailboxes) -> None:
     def marked() -> None:
         server.put(mail(b"<theirs/>"), mail(b"<ours/>", "2@a.test"))
         with server.opened() as client:
             client.delete_messages(client.search()[:1])
 
-    async def work() -> None:
-        await asyncio.to_thread(marked)
-        receiver = Receiver()
-        async with looking(server.settings(), receiver):
-            await until(lambda: bool(receiver.taken))
-            while len(await asyncio.to_thread(server.flags)) > 1:
-                await asyncio.sleep(0.02)
-        assert [taken.body for taken in receiver.taken] == [b"<ours/>"]
-        assert await asyncio.to_thread(server.flags) == [{b"\\Deleted"}]
-
-    run(work())
+    await asyncio.to_thread(marked)
+    receiver = Receiver()
+    async with looking(server.settings(), receiver):
+        await until(lambda: bool(receiver.taken))
+        while len(await asyncio.to_thread(server.flags)) > 1:
+            await asyncio.sleep(0.02)
+    assert [taken.body for taken in receiver.taken] == [b"<ours/>"]
+    assert await asyncio.to_thread(server.flags) == [{b"\\Deleted"}]
 
 
 @pytest.mark.parametrize("wrong", ["stranger", "none", ""])

@@ -12,7 +12,6 @@ from oncewire.transport.contract import Delivery, Outage, Reply
 from oncewire.transport.files.remote import Place
 from oncewire.transport.files.transport import FolderReader
 from oncewire.transport.smtp.transport import MailboxReader, MailboxSettings
-from tests.transport.exchange import run
 
 
 def test_each_outage_has_a_beginning_and_an_end(caplog: pytest.LogCaptureFixture) -> None:
@@ -42,31 +41,28 @@ def folder() -> Any:
 
 
 @pytest.mark.parametrize(("made", "what"), [(mailbox, "a mailbox"), (folder, "a folder")])
-def test_whoever_looks_again_and_again_tells_both(
+async def test_whoever_looks_again_and_again_tells_both(
     made: Any, what: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
     looks = 0
 
-    async def work() -> None:
-        done = asyncio.Event()
+    done = asyncio.Event()
 
-        async def look(_door: object) -> None:
-            nonlocal looks
-            looks += 1
-            if looks > 25:
-                done.set()
-            elif looks > 5 and looks != 15:
-                raise ConnectionRefusedError("nobody listens")
+    async def look(_door: object) -> None:
+        nonlocal looks
+        looks += 1
+        if looks > 25:
+            done.set()
+        elif looks > 5 and looks != 15:
+            raise ConnectionRefusedError("nobody listens")
 
-        reader = made()
-        monkeypatch.setattr(reader, "look", look)
-        reader.start(nobody)
-        await done.wait()
-        await asyncio.sleep(0.01)
-        await reader.stop()
-
-    run(work())
+    reader = made()
+    monkeypatch.setattr(reader, "look", look)
+    reader.start(nobody)
+    await done.wait()
+    await asyncio.sleep(0.01)
+    await reader.stop()
     told = [record.getMessage() for record in caplog.records]
     begins, ends = f"{what} cannot be read: nobody listens", f"{what} can be read again after 0 s"
     assert told == [begins, ends, begins, ends]

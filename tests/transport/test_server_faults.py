@@ -88,56 +88,51 @@ async def on_files(
 @pytest.mark.parametrize("way", ["ftp", "sftp"])
 @pytest.mark.parametrize("fault", ["full", "breaks", "slow"])
 @pytest.mark.requirement("TRN-4")
-def test_a_file_that_cannot_be_written_is_not_sent_and_leaves_nothing(
+@pytest.mark.within(30)
+async def test_a_file_that_cannot_be_written_is_not_sent_and_leaves_nothing(
     way: str, fault: str, tmp_path: Path
 ) -> None:
     mood = Mood()
 
-    async def work() -> None:
-        receiver = Receiver()
-        async with on_files(way, tmp_path, mood, receiver) as (transport, address, inbox):
-            setattr(mood, fault, 0.7 if fault == "slow" else True)
-            outcome = await transport.send(cargo(b"x" * 300_000), address, timeout=0.5)
-            assert outcome.kind is OutcomeKind.REFUSED
-            assert outcome.reason
-            mood.full, mood.breaks, mood.slow = False, False, 0.0
-            outcome = await transport.send(cargo(b"<whole/>"), address, timeout=20)
-            assert outcome.kind is OutcomeKind.SENT
-            await until(lambda: bool(receiver.taken))
-            assert [taken.body for taken in receiver.taken] == [b"<whole/>"]
-            await until(lambda: all(".part" in name.name for name in inbox.iterdir()))
-            if fault != "breaks":
-                # Where the connection broke, the server may have it still, under a name that
-                # nobody looks at.
-                await until(lambda: not list(inbox.iterdir()))
-
-    run(work(), 30)
+    receiver = Receiver()
+    async with on_files(way, tmp_path, mood, receiver) as (transport, address, inbox):
+        setattr(mood, fault, 0.7 if fault == "slow" else True)
+        outcome = await transport.send(cargo(b"x" * 300_000), address, timeout=0.5)
+        assert outcome.kind is OutcomeKind.REFUSED
+        assert outcome.reason
+        mood.full, mood.breaks, mood.slow = False, False, 0.0
+        outcome = await transport.send(cargo(b"<whole/>"), address, timeout=20)
+        assert outcome.kind is OutcomeKind.SENT
+        await until(lambda: bool(receiver.taken))
+        assert [taken.body for taken in receiver.taken] == [b"<whole/>"]
+        await until(lambda: all(".part" in name.name for name in inbox.iterdir()))
+        if fault != "breaks":
+            # Where the connection broke, the server may have it still, under a name that
+            # nobody looks at.
+            await until(lambda: not list(inbox.iterdir()))
 
 
 @pytest.mark.parametrize("wrong", [*WRONG, "none"])
-def test_who_we_are_is_not_said_to_a_wrong_ftps_server(
+async def test_who_we_are_is_not_said_to_a_wrong_ftps_server(
     wrong: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = Certificates(tmp_path)
     identity = None if wrong == "none" else wrong_identity(world, wrong)
     (tmp_path / "root" / "beta").mkdir(parents=True)
 
-    async def work() -> None:
-        with (
-            caplog.at_level(logging.DEBUG, "pyftpdlib"),
-            ftp_server(tmp_path / "root", identity) as port,
-        ):
-            sending = ftp_transport(**ftp_settings(context=believing(world)))
-            await sending.start(Receiver())
-            address = f"ftps://127.0.0.1:{port}/beta"
-            outcome = await sending.send(cargo(b"<a/>"), address, timeout=10)
-            assert outcome.kind is OutcomeKind.REFUSED
-            assert PASSWORD not in outcome.reason
-            probed = await sending.probe(address, timeout=10)
-            assert probed.kind is OutcomeKind.REFUSED
-            await sending.stop()
-
-    run(work())
+    with (
+        caplog.at_level(logging.DEBUG, "pyftpdlib"),
+        ftp_server(tmp_path / "root", identity) as port,
+    ):
+        sending = ftp_transport(**ftp_settings(context=believing(world)))
+        await sending.start(Receiver())
+        address = f"ftps://127.0.0.1:{port}/beta"
+        outcome = await sending.send(cargo(b"<a/>"), address, timeout=10)
+        assert outcome.kind is OutcomeKind.REFUSED
+        assert PASSWORD not in outcome.reason
+        probed = await sending.probe(address, timeout=10)
+        assert probed.kind is OutcomeKind.REFUSED
+        await sending.stop()
     assert not any(f"USER {USER}" in record.getMessage() for record in caplog.records)
     assert not any((tmp_path / "root" / "beta").iterdir())
 
@@ -198,74 +193,64 @@ def mailing(port: int, tls: MailTls = MailTls.NONE, **more: Any) -> SmtpTranspor
 
 @pytest.mark.parametrize("answer", ["452 4.3.1 no room", "552 5.3.4 too large", "421 going down"])
 @pytest.mark.requirement("TRN-3")
-def test_what_a_full_mail_server_does_not_take_is_not_sent(answer: str) -> None:
-    async def work() -> None:
-        server = MailServer(answer)
-        async with server.running() as port:
-            outcome = await mailing(port).send(cargo(b"<a/>"), ADDRESS, timeout=10)
-            assert outcome.kind is OutcomeKind.REFUSED
-            assert answer[:3] in outcome.reason
-            server.answer = "250 OK"
-            outcome = await mailing(port).send(cargo(b"<a/>"), ADDRESS, timeout=10)
-            assert outcome.kind is OutcomeKind.SENT
-            assert len(server.mails) == 1
-
-    run(work())
+async def test_what_a_full_mail_server_does_not_take_is_not_sent(answer: str) -> None:
+    server = MailServer(answer)
+    async with server.running() as port:
+        outcome = await mailing(port).send(cargo(b"<a/>"), ADDRESS, timeout=10)
+        assert outcome.kind is OutcomeKind.REFUSED
+        assert answer[:3] in outcome.reason
+        server.answer = "250 OK"
+        outcome = await mailing(port).send(cargo(b"<a/>"), ADDRESS, timeout=10)
+        assert outcome.kind is OutcomeKind.SENT
+        assert len(server.mails) == 1
 
 
-def test_a_mail_server_that_answers_too_late_may_have_it() -> None:
-    async def work() -> None:
-        server = MailServer(wait=1.0)
-        async with server.running() as port:
-            outcome = await mailing(port).send(cargo(b"<a/>"), ADDRESS, timeout=0.4)
-            assert outcome.kind is OutcomeKind.UNKNOWN
-
-    run(work())
+async def test_a_mail_server_that_answers_too_late_may_have_it() -> None:
+    server = MailServer(wait=1.0)
+    async with server.running() as port:
+        outcome = await mailing(port).send(cargo(b"<a/>"), ADDRESS, timeout=0.4)
+        assert outcome.kind is OutcomeKind.UNKNOWN
 
 
 @pytest.mark.parametrize("wrong", [*WRONG, "none"])
 @pytest.mark.parametrize("implicit", [False, True], ids=["starttls", "tls"])
-def test_nothing_is_said_to_a_wrong_mail_server(wrong: str, implicit: bool, tmp_path: Path) -> None:
+async def test_nothing_is_said_to_a_wrong_mail_server(
+    wrong: str, implicit: bool, tmp_path: Path
+) -> None:
     world = Certificates(tmp_path)
     context = None if wrong == "none" else serving_tls(wrong_identity(world, wrong))
 
-    async def work() -> None:
-        server = MailServer()
-        way = MailTls.TLS if implicit else MailTls.STARTTLS
-        async with server.running(context, implicit=implicit and context is not None) as port:
-            sending = mailing(port, way, context=believing(world), user=USER, password=PASSWORD)
-            outcome = await sending.send(cargo(b"<a/>"), ADDRESS, timeout=5)
-            assert outcome.kind is OutcomeKind.REFUSED
-            assert (await sending.probe(ADDRESS, timeout=5)).kind is OutcomeKind.REFUSED
-            assert not server.mails
-            assert not server.tried
-
-    run(work())
+    server = MailServer()
+    way = MailTls.TLS if implicit else MailTls.STARTTLS
+    async with server.running(context, implicit=implicit and context is not None) as port:
+        sending = mailing(port, way, context=believing(world), user=USER, password=PASSWORD)
+        outcome = await sending.send(cargo(b"<a/>"), ADDRESS, timeout=5)
+        assert outcome.kind is OutcomeKind.REFUSED
+        assert (await sending.probe(ADDRESS, timeout=5)).kind is OutcomeKind.REFUSED
+        assert not server.mails
+        assert not server.tried
 
 
 @pytest.mark.parametrize("password", [PASSWORD, "a wrong one"])
-def test_a_mail_server_is_told_who_we_are_over_tls(password: str, tmp_path: Path) -> None:
+async def test_a_mail_server_is_told_who_we_are_over_tls(password: str, tmp_path: Path) -> None:
     world = Certificates(tmp_path)
 
-    async def work() -> None:
-        server = MailServer()
-        context = serving_tls(world.identity("localhost"))
-        async with server.running(context, auth=True) as port:
-            sending = mailing(
-                port, MailTls.STARTTLS, context=believing(world), user=USER, password=password
-            )
-            outcome = await sending.send(cargo(b"<a/>"), ADDRESS, timeout=10)
-            assert server.tried
-            assert password not in outcome.reason
-            good = password == PASSWORD
-            assert outcome.kind is (OutcomeKind.SENT if good else OutcomeKind.REFUSED)
-            assert len(server.mails) == good
-            nobody = await mailing(port, MailTls.STARTTLS, context=believing(world)).send(
-                cargo(b"<a/>"), ADDRESS, timeout=10
-            )
-            assert nobody.kind is OutcomeKind.REFUSED
-
-    run(work())
+    server = MailServer()
+    context = serving_tls(world.identity("localhost"))
+    async with server.running(context, auth=True) as port:
+        sending = mailing(
+            port, MailTls.STARTTLS, context=believing(world), user=USER, password=password
+        )
+        outcome = await sending.send(cargo(b"<a/>"), ADDRESS, timeout=10)
+        assert server.tried
+        assert password not in outcome.reason
+        good = password == PASSWORD
+        assert outcome.kind is (OutcomeKind.SENT if good else OutcomeKind.REFUSED)
+        assert len(server.mails) == good
+        nobody = await mailing(port, MailTls.STARTTLS, context=believing(world)).send(
+            cargo(b"<a/>"), ADDRESS, timeout=10
+        )
+        assert nobody.kind is OutcomeKind.REFUSED
 
 
 # --- a broker ------------------------------------------------------------------------------------
@@ -275,24 +260,21 @@ in_a_process = pytest.mark.process
 
 @in_a_process
 @pytest.mark.requirement("RM-7")
-def test_a_full_broker_takes_nothing_more(tmp_path: Path) -> None:
-    async def work() -> None:
-        with broker(tmp_path, limits=", max_file_store: 1MB") as server:
-            away = BrokerTransport(server.settings("oncewire.beta"))
-            await away.start(Receiver())
-            await away.stop()
-            sending = BrokerTransport(server.settings())
-            await sending.start(Receiver())
-            outcome = AttemptOutcome(OutcomeKind.UNKNOWN)
-            while outcome.kind is OutcomeKind.UNKNOWN:
-                # What lies there waits for its receiver, until there is no more room.
-                parcel = cargo(b"x" * 400_000)
-                outcome = await sending.send(parcel, "nats:oncewire.beta", timeout=0.5)
-            assert outcome.kind is OutcomeKind.REFUSED
-            assert outcome.reason.startswith("the broker refused it: ")
-            await sending.stop()
-
-    run(work())
+async def test_a_full_broker_takes_nothing_more(tmp_path: Path) -> None:
+    with broker(tmp_path, limits=", max_file_store: 1MB") as server:
+        away = BrokerTransport(server.settings("oncewire.beta"))
+        await away.start(Receiver())
+        await away.stop()
+        sending = BrokerTransport(server.settings())
+        await sending.start(Receiver())
+        outcome = AttemptOutcome(OutcomeKind.UNKNOWN)
+        while outcome.kind is OutcomeKind.UNKNOWN:
+            # What lies there waits for its receiver, until there is no more room.
+            parcel = cargo(b"x" * 400_000)
+            outcome = await sending.send(parcel, "nats:oncewire.beta", timeout=0.5)
+        assert outcome.kind is OutcomeKind.REFUSED
+        assert outcome.reason.startswith("the broker refused it: ")
+        await sending.stop()
 
 
 @in_a_process
@@ -325,57 +307,49 @@ def test_a_broker_that_is_not_the_one_hears_nothing(wrong: str, tmp_path: Path) 
 
 @in_a_process
 @pytest.mark.requirement("RM-7")
-def test_a_broker_that_is_away_at_the_start_is_waited_for(
+async def test_a_broker_that_is_away_at_the_start_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_connection, "WAITED_FOR", 0.1)
 
-    async def work() -> None:
-        with broker(tmp_path) as server:
-            server.kill()
-            receiver = Receiver()
-            transport = BrokerTransport(server.settings("oncewire.beta"))
-            await transport.start(receiver)
-            outcome = await transport.send(cargo(b"<a/>"), "nats:oncewire.beta", timeout=0.3)
-            assert outcome.kind is OutcomeKind.REFUSED
-            assert "away" in outcome.reason
-            await asyncio.to_thread(server.start)
-            outcome = await transport.send(cargo(b"<b/>"), "nats:oncewire.beta", timeout=20)
-            assert outcome.kind is OutcomeKind.SENT
-            assert [taken.body for taken in receiver.taken] == [b"<b/>"]
-            await transport.stop()
-
-    run(work())
+    with broker(tmp_path) as server:
+        server.kill()
+        receiver = Receiver()
+        transport = BrokerTransport(server.settings("oncewire.beta"))
+        await transport.start(receiver)
+        outcome = await transport.send(cargo(b"<a/>"), "nats:oncewire.beta", timeout=0.3)
+        assert outcome.kind is OutcomeKind.REFUSED
+        assert "away" in outcome.reason
+        await asyncio.to_thread(server.start)
+        outcome = await transport.send(cargo(b"<b/>"), "nats:oncewire.beta", timeout=20)
+        assert outcome.kind is OutcomeKind.SENT
+        assert [taken.body for taken in receiver.taken] == [b"<b/>"]
+        await transport.stop()
 
 
 @in_a_process
 @pytest.mark.requirement("RM-7")
-def test_a_parcel_that_went_with_its_stream_is_not_delivered(
+async def test_a_parcel_that_went_with_its_stream_is_not_delivered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_transport, "LOOK_EVERY", 0.1)
 
-    async def work() -> None:
-        import nats
+    import nats
 
-        with broker(tmp_path) as server:
-            away = BrokerTransport(server.settings("oncewire.beta"))
-            await away.start(Receiver())
-            await away.stop()
-            sending = BrokerTransport(server.settings())
-            await sending.start(Receiver())
-            sent = asyncio.create_task(
-                sending.send(cargo(b"<a/>"), "nats:oncewire.beta", timeout=20)
-            )
-            operator = await nats.connect(f"nats://127.0.0.1:{server.port}")
-            stream = operator.jetstream()
-            while not (await stream.stream_info("ONCEWIRE-oncewire-beta")).state.messages:
-                await asyncio.sleep(0.02)
-            await stream.delete_stream("ONCEWIRE-oncewire-beta")
-            outcome = await sent
-            assert outcome.kind is OutcomeKind.UNKNOWN
-            assert "lost the stream" in outcome.reason
-            await operator.close()
-            await sending.stop()
-
-    run(work())
+    with broker(tmp_path) as server:
+        away = BrokerTransport(server.settings("oncewire.beta"))
+        await away.start(Receiver())
+        await away.stop()
+        sending = BrokerTransport(server.settings())
+        await sending.start(Receiver())
+        sent = asyncio.create_task(sending.send(cargo(b"<a/>"), "nats:oncewire.beta", timeout=20))
+        operator = await nats.connect(f"nats://127.0.0.1:{server.port}")
+        stream = operator.jetstream()
+        while not (await stream.stream_info("ONCEWIRE-oncewire-beta")).state.messages:
+            await asyncio.sleep(0.02)
+        await stream.delete_stream("ONCEWIRE-oncewire-beta")
+        outcome = await sent
+        assert outcome.kind is OutcomeKind.UNKNOWN
+        assert "lost the stream" in outcome.reason
+        await operator.close()
+        await sending.stop()

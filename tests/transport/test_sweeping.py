@@ -10,7 +10,7 @@ import pytest
 from oncewire.transport.contract import Cargo, OutcomeKind
 from oncewire.transport.files import transport as sweeping
 from oncewire.transport.files.remote import new_id, part_name, part_of, writer_mark
-from tests.transport.exchange import Receiver, cargo, run
+from tests.transport.exchange import Receiver, cargo
 from tests.transport.file_servers import Mood
 from tests.transport.test_server_faults import on_files
 from tests.waiting import until
@@ -28,52 +28,48 @@ def begun(mark: str, ago: int) -> str:
 
 @pytest.mark.parametrize("way", ["ftp", "sftp"])
 @pytest.mark.requirement("TRN-4")
-def test_only_what_we_began_long_ago_is_removed(way: str, tmp_path: Path) -> None:
-    async def work() -> None:
-        async with on_files(way, tmp_path, Mood(), Receiver()) as (transport, address, inbox):
-            old = begun(OURS, 2 * HOUR)
-            kept = [begun(OURS, HOUR // 2), begun(THEIRS, 48 * HOUR), ".begun.part", ".part"]
-            for name in (old, *kept):
-                (inbox / name).write_bytes(b"half")
-            outcome = await transport.send(cargo(b"<a/>"), address, timeout=20)
-            assert outcome.kind is OutcomeKind.SENT
-            await until(lambda: not (inbox / old).exists())
-            await until(lambda: sorted(kept) == sorted(file.name for file in inbox.iterdir()))
-
-    run(work(), 30)
+@pytest.mark.within(30)
+async def test_only_what_we_began_long_ago_is_removed(way: str, tmp_path: Path) -> None:
+    async with on_files(way, tmp_path, Mood(), Receiver()) as (transport, address, inbox):
+        old = begun(OURS, 2 * HOUR)
+        kept = [begun(OURS, HOUR // 2), begun(THEIRS, 48 * HOUR), ".begun.part", ".part"]
+        for name in (old, *kept):
+            (inbox / name).write_bytes(b"half")
+        outcome = await transport.send(cargo(b"<a/>"), address, timeout=20)
+        assert outcome.kind is OutcomeKind.SENT
+        await until(lambda: not (inbox / old).exists())
+        await until(lambda: sorted(kept) == sorted(file.name for file in inbox.iterdir()))
 
 
 @pytest.mark.parametrize("way", ["ftp", "sftp"])
 @pytest.mark.requirement("TRN-4")
-def test_what_a_broken_connection_left_goes_and_what_is_being_written_stays(
+@pytest.mark.within(120)
+async def test_what_a_broken_connection_left_goes_and_what_is_being_written_stays(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeping, "SAFE", 0.0)
     monkeypatch.setattr(sweeping, "EVERY", 0.0)
     mood = Mood(breaks=True)
 
-    async def work() -> None:
-        receiver, swept = Receiver(), asyncio.Event()
-        async with on_files(way, tmp_path, mood, receiver) as (transport, address, inbox):
-            outcome = await transport.send(cargo(b"x" * 300_000), address, timeout=5)
-            assert outcome.kind is OutcomeKind.REFUSED
-            mood.breaks = False
-            slow = asyncio.create_task(transport.send(_held(swept), address, timeout=60))
-            await until(lambda: any(_long(file) for file in inbox.iterdir()))
-            left = part_name(new_id(OURS))
-            (inbox / left).write_bytes(b"half of what a process before us wrote")
-            # Whoever sends looks what was left, now also beside one that is being written.
-            outcome = await transport.send(cargo(b"<whole/>"), address, timeout=60)
-            assert outcome.kind is OutcomeKind.SENT
-            await until(lambda: not (inbox / left).exists())
-            outcome = await transport.send(cargo(b"<another/>"), address, timeout=60)
-            assert outcome.kind is OutcomeKind.SENT
-            swept.set()
-            assert (await slow).kind is OutcomeKind.SENT
-            await until(lambda: not list(inbox.iterdir()))
-            assert {len(taken.body) for taken in receiver.taken} == {8, 10, 3_000_000}
-
-    run(work(), 120)
+    receiver, swept = Receiver(), asyncio.Event()
+    async with on_files(way, tmp_path, mood, receiver) as (transport, address, inbox):
+        outcome = await transport.send(cargo(b"x" * 300_000), address, timeout=5)
+        assert outcome.kind is OutcomeKind.REFUSED
+        mood.breaks = False
+        slow = asyncio.create_task(transport.send(_held(swept), address, timeout=60))
+        await until(lambda: any(_long(file) for file in inbox.iterdir()))
+        left = part_name(new_id(OURS))
+        (inbox / left).write_bytes(b"half of what a process before us wrote")
+        # Whoever sends looks what was left, now also beside one that is being written.
+        outcome = await transport.send(cargo(b"<whole/>"), address, timeout=60)
+        assert outcome.kind is OutcomeKind.SENT
+        await until(lambda: not (inbox / left).exists())
+        outcome = await transport.send(cargo(b"<another/>"), address, timeout=60)
+        assert outcome.kind is OutcomeKind.SENT
+        swept.set()
+        assert (await slow).kind is OutcomeKind.SENT
+        await until(lambda: not list(inbox.iterdir()))
+        assert {len(taken.body) for taken in receiver.taken} == {8, 10, 3_000_000}
 
 
 def _held(swept: asyncio.Event) -> Cargo:

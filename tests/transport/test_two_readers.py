@@ -62,50 +62,46 @@ async def dies_and_comes_back(keeper: Keeper, make: object, bodies: set[bytes]) 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.requirement("TRN-4")
-def test_each_parcel_is_taken_by_one_of_them_once(seed: int, tmp_path: Path) -> None:
+@pytest.mark.within(100)
+async def test_each_parcel_is_taken_by_one_of_them_once(seed: int, tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "beta").mkdir(parents=True)
     chance = random.Random(seed)
 
-    async def work() -> None:
-        async with sftp_server(root, tmp_path) as (port, known):
-            address = f"sftp://127.0.0.1:{port}/beta"
-            mortal, steady = Keeper(chance, 0.1), Keeper(chance)
-            bodies = {f"parcel {number}".encode() for number in range(120)}
-            left = set(bodies)
+    async with sftp_server(root, tmp_path) as (port, known):
+        address = f"sftp://127.0.0.1:{port}/beta"
+        mortal, steady = Keeper(chance, 0.1), Keeper(chance)
+        bodies = {f"parcel {number}".encode() for number in range(120)}
+        left = set(bodies)
 
-            def made(reader: str, every: float) -> FileTransport:
-                return sftp_transport(
-                    **sftp_settings(known, inbox=address, reader=reader, every=every)
-                )
+        def made(reader: str, every: float) -> FileTransport:
+            return sftp_transport(**sftp_settings(known, inbox=address, reader=reader, every=every))
 
-            other = made("steady", 0.2)
-            killed = asyncio.create_task(
-                dies_and_comes_back(mortal, lambda: made("mortal", 0.02), left)
-            )
-            sender = sftp_transport(**sftp_settings(known))
-            await sender.start(Receiver())
-            for sent, body in enumerate(sorted(bodies)):
-                outcome = await sender.send(cargo(body), address, timeout=20)
-                assert outcome.kind is OutcomeKind.SENT
-                # While they take, more come.
-                await asyncio.sleep(0.005)
-                if sent == 40:
-                    # However slow this machine is: it is killed before the other one takes over.
-                    while mortal.deaths < 3:
-                        await asyncio.sleep(0.02)
-                    await other.start(steady.take)
-            while mortal.stored | steady.stored != bodies:
-                await asyncio.sleep(0.02)
-            left.clear()
-            await killed
-            await other.stop()
-            await sender.stop()
-            assert not mortal.stored & steady.stored, "one parcel was taken by both"
-            assert not steady.copies
-            assert not list((root / "beta").iterdir()), "something was left behind"
-
-    run(work(), 100)
+        other = made("steady", 0.2)
+        killed = asyncio.create_task(
+            dies_and_comes_back(mortal, lambda: made("mortal", 0.02), left)
+        )
+        sender = sftp_transport(**sftp_settings(known))
+        await sender.start(Receiver())
+        for sent, body in enumerate(sorted(bodies)):
+            outcome = await sender.send(cargo(body), address, timeout=20)
+            assert outcome.kind is OutcomeKind.SENT
+            # While they take, more come.
+            await asyncio.sleep(0.005)
+            if sent == 40:
+                # However slow this machine is: it is killed before the other one takes over.
+                while mortal.deaths < 3:
+                    await asyncio.sleep(0.02)
+                await other.start(steady.take)
+        while mortal.stored | steady.stored != bodies:
+            await asyncio.sleep(0.02)
+        left.clear()
+        await killed
+        await other.stop()
+        await sender.stop()
+        assert not mortal.stored & steady.stored, "one parcel was taken by both"
+        assert not steady.copies
+        assert not list((root / "beta").iterdir()), "something was left behind"
 
 
 async def looked(receiver: Receiver, folder: Path, times: int = 1) -> None:

@@ -12,10 +12,8 @@ from oncewire.entry.admin.tokens import TokenFile
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.party.settings import Settings, load
 from tests.entry.conftest import made_partners
-from tests.entry.served import Served, both_served
+from tests.entry.served import Served
 from tests.ports import free_port
-
-READ_TAKE_SUBMIT = (Permission.LOOK, Permission.TAKE, Permission.SUBMIT)
 
 
 class Rest:
@@ -50,7 +48,7 @@ def rest(pattern: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Re
     (folder / "lake").mkdir()
     flags = {"admin.port": free_port(), "admin.max_body": 4_000_000, "lake.path": "../lake"}
     settings = load(folder / "acme", environ={}, flags=flags).settings
-    with both_served(folder) as served:
+    with Served(folder, "acme", "globex") as served:
         rest = Rest(settings, served)
         door = admin_port(settings, flags)
         served.do(door.__aenter__())

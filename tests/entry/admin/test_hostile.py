@@ -43,26 +43,23 @@ def _word(found: httpx.Response) -> tuple[int, str]:
     return found.status_code, found.json()["type"].rpartition(":")[2]
 
 
-def test_a_fetched_document_is_read_whole_by_each_of_its_readers(rest: Rest) -> None:
+async def test_a_fetched_document_is_read_whole_by_each_of_its_readers(rest: Rest) -> None:
     """Its size is no multiple of what is written or read at once."""
     large = os.urandom(1_310_820)
 
-    async def work() -> None:
-        async with (
-            oncewire.connect(rest.url, rest.token("reader", Permission)) as party,
-            oncewire.open_party(rest.settings.folder.parent / "globex") as partner,
-        ):
-            sent = await partner.send("acme", large, media_type="a/b")
-            await partner.wait(sent.message_id, 60)
-            (message,) = await party.take(timeout=float("1e999"))
-            (payload,) = message.payloads
-            first, second = payload.open(), payload.open()
-            begun = first.read(10), second.read(10)
-            assert begun[0] + first.read() == begun[1] + second.read() == large
-            assert payload.open().read() == large
-            await party.confirm(message)
-
-    asyncio.run(work())
+    async with (
+        oncewire.connect(rest.url, rest.token("reader", Permission)) as party,
+        oncewire.open_party(rest.settings.folder.parent / "globex") as partner,
+    ):
+        sent = await partner.send("acme", large, media_type="a/b")
+        await partner.wait(sent.message_id, 60)
+        (message,) = await party.take(timeout=float("1e999"))
+        (payload,) = message.payloads
+        first, second = payload.open(), payload.open()
+        begun = first.read(10), second.read(10)
+        assert begun[0] + first.read() == begun[1] + second.read() == large
+        assert payload.open().read() == large
+        await party.confirm(message)
 
 
 @pytest.mark.parametrize(
@@ -75,25 +72,22 @@ def test_a_fetched_document_is_read_whole_by_each_of_its_readers(rest: Rest) -> 
     ],
 )
 @pytest.mark.parametrize("beside", [(), (b"another",)])
-def test_a_document_is_sent_as_it_is_whatever_its_media_type(
+async def test_a_document_is_sent_as_it_is_whatever_its_media_type(
     rest: Rest, media_type: str, beside: tuple[bytes, ...]
 ) -> None:
-    async def work() -> None:
-        globex = rest.settings.folder.parent / "globex"
-        async with (
-            oncewire.connect(rest.url, rest.tokens[SUBMIT]) as party,
-            oncewire.open_party(globex) as partner,
-        ):
-            sent = await party.send("globex", DOCUMENT, *beside, media_type=media_type)
-            found: list[Any] = []
-            while not found:
-                taken = await partner.take(timeout=30)
-                found = [each for each in taken if each.message_id == sent.message_id]
-            payloads = found[0].payloads
-            assert [payload.data for payload in payloads] == [DOCUMENT, *beside]
-            assert payloads[0].media_type == media_type
-
-    asyncio.run(work())
+    globex = rest.settings.folder.parent / "globex"
+    async with (
+        oncewire.connect(rest.url, rest.tokens[SUBMIT]) as party,
+        oncewire.open_party(globex) as partner,
+    ):
+        sent = await party.send("globex", DOCUMENT, *beside, media_type=media_type)
+        found: list[Any] = []
+        while not found:
+            taken = await partner.take(timeout=30)
+            found = [each for each in taken if each.message_id == sent.message_id]
+        payloads = found[0].payloads
+        assert [payload.data for payload in payloads] == [DOCUMENT, *beside]
+        assert payloads[0].media_type == media_type
 
 
 def _add(path: Path, barrier: Any) -> None:
@@ -175,13 +169,10 @@ def test_the_id_of_a_key_is_not_for_others_to_take(rest: Rest) -> None:
         ("https://127.0.0.1:8610", __file__),
     ],
 )
-def test_what_connect_cannot_use_is_named(url: str, ca: str | None) -> None:
-    async def work() -> None:
+async def test_what_connect_cannot_use_is_named(url: str, ca: str | None) -> None:
+    with pytest.raises(InvalidValue) as told:
         async with oncewire.connect(url, "ow_x", ca=ca):
             pass
-
-    with pytest.raises(InvalidValue) as told:
-        asyncio.run(work())
     assert told.value.remedy
 
 
@@ -196,13 +187,10 @@ def test_what_connect_cannot_use_is_named(url: str, ca: str | None) -> None:
         lambda party: party.send("glo\ud800bex", b"x"),
     ],
 )
-def test_what_cannot_be_sent_is_named(rest: Rest, sending: Callable[[Any], Any]) -> None:
-    async def work() -> None:
+async def test_what_cannot_be_sent_is_named(rest: Rest, sending: Callable[[Any], Any]) -> None:
+    with pytest.raises(InvalidValue):
         async with oncewire.connect(rest.url, rest.tokens[SUBMIT]) as party:
             await sending(party)
-
-    with pytest.raises(InvalidValue):
-        asyncio.run(work())
 
 
 def test_a_page_of_another_port_is_of_another_origin(rest: Rest) -> None:

@@ -18,7 +18,7 @@ from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.errors import TransportProblem
 from tests.entry.admin.conftest import Rest
-from tests.entry.served import both_served
+from tests.entry.served import Served
 from tests.ports import free_port
 
 pytestmark = pytest.mark.process
@@ -36,7 +36,7 @@ def sides(pattern: Path, tmp_path: Path) -> Iterator[tuple[Rest, Rest]]:
         file = folder / name / "oncewire.toml"
         said = {"http.port": str(free_port()), "log.file": '"data/handler.log"'}
         file.write_text(with_values(file.read_text(), said))
-    with both_served(folder) as served:
+    with Served(folder, "acme", "globex") as served:
         doors, found = [], []
         try:
             for name in ("acme", "globex"):

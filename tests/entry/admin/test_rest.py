@@ -1,6 +1,5 @@
 """The admin port, called as programs, watchers and strangers call it."""
 
-import asyncio
 import json
 import logging
 import os
@@ -72,28 +71,25 @@ def test_a_document_is_sent_once_under_its_key(rest: Rest) -> None:
     assert rest.tokens[SUBMIT] not in rest.settings.path(rest.settings.admin.access_log).read_text()
 
 
-def test_the_client_has_the_verbs_of_an_open_party(rest: Rest) -> None:
-    async def work() -> None:
-        every = rest.token("app", Permission)
-        large = os.urandom(2_000_000)
-        async with (
-            oncewire.connect(rest.url, every) as party,
-            oncewire.open_party(rest.settings.folder.parent / "globex") as partner,
-        ):
-            sent = await party.send("globex", b"<order/>", large, media_type="application/xml")
-            assert await party.wait(sent.message_id, 60) is oncewire.Outcome.DELIVERED
-            message = next(each for each in await partner.take() if len(each.payloads) == 2)
-            assert [payload.data for payload in message.payloads] == [b"<order/>", large]
-            answer = await partner.submit(message.response("Accept", large, b"yes"))
-            await partner.wait(answer.message_id, 60)
-            (back,) = await party.take()
-            assert [payload.data for payload in back.payloads] == [large, b"yes"]
-            assert await party.confirm(back)
-            assert (await party.status()).counts["in.confirmed"] == 1
-            with pytest.raises(oncewire.UnknownMessage):
-                await party.resend("nothing")
-
-    asyncio.run(work())
+async def test_the_client_has_the_verbs_of_an_open_party(rest: Rest) -> None:
+    every = rest.token("app", Permission)
+    large = os.urandom(2_000_000)
+    async with (
+        oncewire.connect(rest.url, every) as party,
+        oncewire.open_party(rest.settings.folder.parent / "globex") as partner,
+    ):
+        sent = await party.send("globex", b"<order/>", large, media_type="application/xml")
+        assert await party.wait(sent.message_id, 60) is oncewire.Outcome.DELIVERED
+        message = next(each for each in await partner.take() if len(each.payloads) == 2)
+        assert [payload.data for payload in message.payloads] == [b"<order/>", large]
+        answer = await partner.submit(message.response("Accept", large, b"yes"))
+        await partner.wait(answer.message_id, 60)
+        (back,) = await party.take()
+        assert [payload.data for payload in back.payloads] == [large, b"yes"]
+        assert await party.confirm(back)
+        assert (await party.status()).counts["in.confirmed"] == 1
+        with pytest.raises(oncewire.UnknownMessage):
+            await party.resend("nothing")
     taken = [row for row in _rows(rest, limit=100_000) if row["kind"] == "handed_over"]
     assert [json.loads(str(row["detail"]))["by"] for row in taken] == ["app"]
 
@@ -245,18 +241,15 @@ def test_off_this_machine_there_is_no_port_without_tls(pair: Path) -> None:
         server.check_settings(settings)
 
 
-def test_without_its_libraries_the_handler_runs_and_says_so(
+async def test_without_its_libraries_the_handler_runs_and_says_so(
     pair: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = load(pair / "acme", environ={}, flags={"admin.port": free_port()}).settings
     monkeypatch.setattr(server, "is_installed", lambda _extra: False)
     monkeypatch.setattr(logging.getLogger("oncewire"), "propagate", True)
 
-    async def work() -> None:
-        async with server.admin_port(settings, {}):
-            assert "not installed" in caplog.text
-
-    asyncio.run(work())
+    async with server.admin_port(settings, {}):
+        assert "not installed" in caplog.text
 
 
 def test_tokens_are_kept_as_hashes_that_only_the_owner_reads(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from oncewire.entry.party.settings import load
 from oncewire.entry.party.store import socket_path
 from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import InvalidValue, NotHere
-from tests.entry.served import Served, both_served
+from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 
 MEGABYTE = 1024 * 1024
@@ -81,7 +81,7 @@ def test_of_a_document_that_failed_it_is_said_which_part_did_and_why(
     ):
         path = pair / name / "agreements" / f"{other}.toml"
         path.write_text(with_values(path.read_text(), split | more))
-    with both_served(pair):
+    with Served(pair, "acme", "globex"):
         acme = pair / "acme"
         sent = run_json("send", large, "--to", "globex", "--wait", "-c", acme, exit_code=1)
         (message,) = sent["messages"]

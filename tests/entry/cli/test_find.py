@@ -16,7 +16,7 @@ from oncewire.entry.cli import output
 from oncewire.entry.party.partners import with_values
 from oncewire.entry.running.open_party import open_party, open_party_blocking
 from oncewire.errors import InvalidValue, NotHere, UnknownMessage
-from tests.entry.served import Served, both_served
+from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.parts import ROOT
 
@@ -153,7 +153,7 @@ def test_programs_have_every_verb_and_call_partners_by_name(pair: Path, document
             with pytest.raises(InvalidValue):
                 await party.find(after="1.2_3")
 
-    with both_served(folder):
+    with Served(folder, "acme", "globex"):
         asyncio.run(work())
         with open_party_blocking(folder / "acme") as party:
             assert len(party.outbox(partner="globex").messages) == 4

@@ -236,9 +236,7 @@ def test_a_running_handler_removes_what_is_old(pair: Path, document: Path) -> No
     for own, partner in (("acme", "globex"), ("globex", "acme")):
         agreement = pair / own / "agreements" / f"{partner}.toml"
         agreement.write_text(with_values(agreement.read_text(), short))
-    served = Served(pair)
-    try:
-        served.start("globex")
+    with Served(pair, "globex") as served:
         node = served.start("acme").handler.engine.context
         assert node.now() < node.state.sweep_due_at <= node.now() + retention.FIRST_SWEEP
         found = run_json("send", document, "--to", "globex", "--wait", "--timeout", "60")
@@ -250,5 +248,3 @@ def test_a_running_handler_removes_what_is_old(pair: Path, document: Path) -> No
         assert run_json("outbox")["messages"] == []
         assert run_json("verify")["ok"]
         run("send", document, "--to", "globex", "--message-id", message_id, exit_code=4)
-    finally:
-        served.close()

@@ -386,12 +386,8 @@ def test_a_port_in_use_names_the_process_that_has_it(pair: Path) -> None:
 
 
 def test_a_partner_that_refuses_connections_is_told_of_at_once(pair: Path) -> None:
-    served = Served(pair)
-    try:
-        served.start("acme")
+    with Served(pair, "acme"):
         began = time.monotonic()
         found = run_json("partner", "test", "globex", "--timeout", "600", exit_code=None)
-    finally:
-        served.close()
     assert "not reached" in found["tried"][0]["finding"]
     assert time.monotonic() - began < 300

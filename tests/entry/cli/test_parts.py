@@ -22,7 +22,7 @@ from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Reader
 from oncewire.store.sqlite.store import SqliteStore
-from tests.entry.served import Served, both_served
+from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.store.samples import facts, prepare, received
 
@@ -36,7 +36,7 @@ def split(pair: Path) -> Iterator[Served]:
     for name, partner in (("acme", "globex"), ("globex", "acme")):
         file = pair / name / "agreements" / f"{partner}.toml"
         file.write_text(with_values(file.read_text(), change))
-    with both_served(pair) as found:
+    with Served(pair, "acme", "globex") as found:
         yield found
 
 
@@ -192,12 +192,8 @@ def test_parts_that_cannot_leave_are_told_with_the_command_that_tries_again(
     for name, partner in (("acme", "globex"), ("globex", "acme")):
         agreement = pair / name / "agreements" / f"{partner}.toml"
         agreement.write_text(with_values(agreement.read_text(), change))
-    served = Served(pair)
-    try:
-        served.start("acme")
+    with Served(pair, "acme") as served:
         _parts_are_tried_again(served, tmp_path)
-    finally:
-        served.close()
 
 
 def _parts_are_tried_again(split: Served, tmp_path: Path) -> None:

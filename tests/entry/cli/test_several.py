@@ -77,28 +77,19 @@ def test_what_is_sent_in_order_is_delivered_in_order(pair: Path) -> None:
     run("send", names[0], "--to", "globex")
     run("send", *names[1:], "--each", "--to", "globex")
     channels = {row["channel"] for row in run_json("status")["channels"]}
-    served = Served(pair)
-    try:
-        served.start("globex")
+    with Served(pair, "globex") as served:
         acme = served.start("acme")
         for row in run_json("outbox")["messages"]:
             assert served.do(acme.wait(row["message_id"], 60.0)) is Outcome.DELIVERED
         taken = run_json("inbox", "take", "-c", pair / "globex")
-    finally:
-        served.close()
     assert [row["content"] for row in taken["contents"]] == ["FIRST", "SECOND", "THIRD"]
     assert len(channels) == 1
 
 
 def test_verify_counts_what_others_sent_us(pair: Path, document: Path, tmp_path: Path) -> None:
-    served = Served(pair)
-    try:
-        served.start("globex")
-        served.start("acme")
+    with Served(pair, "globex", "acme"):
         run("send", document, "--to", "globex", "--wait", "--timeout", "60")
         run("inbox", "take", "--output", tmp_path / "in", "-c", pair / "globex")
-    finally:
-        served.close()
     alone = run_json("verify", pair / "globex")
     assert (alone["submitted"], alone["confirmed_once"]) == (0, 1)
     both = run_json("verify", pair / "acme", pair / "globex")
@@ -127,8 +118,7 @@ def test_what_failed_in_an_outage_is_sent_again_with_one_command(
 ) -> None:
     agreement = pair / "acme" / "agreements" / "globex.toml"
     agreement.write_text(with_values(agreement.read_text(), {"delivery.retries": "0"}))
-    served = Served(pair)
-    try:
+    with Served(pair) as served:
         acme = served.start("acme")
         words = ("--to", "globex", "--wait", "--timeout", "30")
         ids = [
@@ -141,8 +131,6 @@ def test_what_failed_in_an_outage_is_sent_again_with_one_command(
         for message_id in ids:
             assert served.do(acme.wait(message_id, 60.0)) is Outcome.DELIVERED
         assert run_json("resend", "--failed")["summary"] == "Nothing has failed."
-    finally:
-        served.close()
 
 
 def test_a_new_partner_may_be_away_for_a_day(parties: Path) -> None:
@@ -165,9 +153,7 @@ def test_a_profile_keeps_its_own_patience(parties: Path) -> None:
 
 def test_ping_waits_for_the_pong_and_says_what_came(pair: Path) -> None:
     """Without synchronous replies a partner answers on a connection of its own, to our handler."""
-    served = Served(pair)
-    try:
-        served.start("globex")
+    with Served(pair, "globex") as served:
         for running in (False, True):
             if running:
                 served.start("acme")
@@ -176,8 +162,6 @@ def test_ping_waits_for_the_pong_and_says_what_came(pair: Path) -> None:
             assert found["finding"] == "it answered, on a connection of its own"
         checks = {row["what"]: row for row in run_json("doctor", exit_code=None)["checks"]}
         assert checks["partner globex"]["finding"].startswith("it answered, on a connection of its")
-    finally:
-        served.close()
 
 
 def test_doctor_knows_the_dates_of_agreements(pair: Path) -> None:

@@ -16,7 +16,7 @@ from oncewire.entry.party.store import open_readers
 from oncewire.handler.world import RealWorld
 from oncewire.message.ids import Party, PartyId
 from oncewire.message.instant import HOUR
-from tests.entry.served import Served, both_served
+from tests.entry.served import Served
 from tests.entry.terminal import run_json
 from tests.replacing import replace
 from tests.waiting import wait_until
@@ -51,7 +51,7 @@ def unanswered(pair: Path) -> Iterator[Served]:
     # The sender waits longer than the receiver, however busy the machine is.
     file = pair / "acme" / "agreements" / "globex.toml"
     file.write_text(with_values(file.read_text(), {"sync.timeout": '"PT30S"'}))
-    with both_served(pair) as found:
+    with Served(pair, "acme", "globex") as found:
         yield found
 
 
@@ -82,13 +82,9 @@ def test_a_request_that_was_answered_with_a_time_out_is_delivered_nowhere(
 @pytest.mark.requirement("SYNC-18")
 def test_a_request_that_is_not_repeated_is_not_said_to_leave_again(pair: Path, order: Path) -> None:
     agree(pair, UNANSWERED | {"delivery.retry_interval": '"PT1H"'})
-    served = Served(pair)
-    try:
-        served.start("acme")
+    with Served(pair, "acme"):
         run_json("send", order, "--to", "globex", "--message-id", "request-1")
         wait_until(lambda: "failed" in run_json("why", "request-1")["why"])
-    finally:
-        served.close()
     never = "it is not sent again (sync.retries = none), and its outcome is known "
     told = run_json("why", "request-1")["why"]
     assert f"{never}at " in told
@@ -133,7 +129,7 @@ def test_what_the_application_raises_is_told_from_the_first_time_on(
     chosen = {"application.way": '"function"', "application.function": '"refuses_for_test:take"'}
     settings = there / "oncewire.toml"
     settings.write_text(with_values(settings.read_text(), chosen))
-    with both_served(pair):
+    with Served(pair, "acme", "globex"):
         run_json("send", order, "--to", "globex", "--message-id", "order-1", "--wait")
         wait_until(lambda: run_json("why", "order-1", "-c", there).get("refusals", 0) >= 2)
         told = run_json("why", "order-1", "-c", there)

@@ -234,28 +234,19 @@ def test_a_message_sent_at_rest_leaves_when_a_handler_starts(pair: Path, documen
     # No attempt was begun that nobody made.
     assert (message["state"], message["tries"]) == ("stored", 0)
     assert run_json("outbox")["messages"][0]["tries"] == 0
-    served = Served(pair)
-    try:
-        served.start("globex")
-        served.start("acme")
+    with Served(pair, "globex", "acme"):
         again = run_json(
             "send", document, "--to", "globex", "--message-id", message["message_id"], "--wait"
         )
         assert again["messages"][0]["state"] == "delivered"
-    finally:
-        served.close()
     run("verify", pair / "acme", pair / "globex")
 
 
 def test_waiting_runs_a_handler_for_the_time_being(pair: Path, document: Path) -> None:
-    served = Served(pair)
-    try:
-        served.start("globex")
+    with Served(pair, "globex"):
         assert send(document, "--wait")
         status = run_json("status")
         assert (status["running"], status["out.delivered"]) == (False, 1)
-    finally:
-        served.close()
 
 
 @pytest.mark.long
@@ -339,17 +330,13 @@ def test_what_the_application_refuses_is_its_own_to_mend(served: Served, documen
 
 
 def test_what_failed_is_resolved_by_what_why_names(pair: Path, document: Path) -> None:
-    served = Served(pair)
-    try:
-        served.start("acme")
+    with Served(pair, "acme"):
         words = ("--to", "globex", "--message-id", "order-1", "--wait", "--timeout", "60")
         run("send", document, *words, exit_code=None)
         (step,) = run_json("why", "order-1")["next"]
         assert step in run_json("incidents", exit_code=output.WRONG)["next"]
         run(*shlex.split(step)[1:])
         assert not run_json("incidents")["incidents"]
-    finally:
-        served.close()
 
 
 def test_help_says_that_received_documents_can_be_given_up() -> None:
@@ -429,9 +416,7 @@ def test_what_could_not_be_written_is_not_confirmed(
 def test_resend_and_abandon_under_the_same_id(pair: Path, document: Path) -> None:
     agreement = pair / "acme" / "agreements" / "globex.toml"
     agreement.write_text(with_values(agreement.read_text(), {"delivery.retries": "0"}))
-    served = Served(pair)
-    try:
-        served.start("acme")
+    with Served(pair, "acme") as served:
         found = run_json(
             "send", document, "--to", "globex", "--wait", "--timeout", "30", exit_code=output.WRONG
         )
@@ -450,8 +435,6 @@ def test_resend_and_abandon_under_the_same_id(pair: Path, document: Path) -> Non
         assert "was delivered" in refused
         assert "abandon" not in refused
         run("abandon", message["message_id"], exit_code=output.NOT_ALLOWED)
-    finally:
-        served.close()
 
 
 def test_channels_are_paused_and_resumed(pair: Path, document: Path) -> None:
@@ -503,13 +486,9 @@ def test_notices_wait_until_somebody_takes_them(pair: Path, document: Path, tmp_
     assert [one["notice_id"] for one in listed] == [f"{one}#1" for one in (first, second, third)]
     assert {(one["to"], one["outcome"]) for one in listed} == {("globex", "not_delivered")}
     # Looking at them confirms nothing; a handler that runs is asked as one at rest is.
-    served = Served(pair)
-    try:
-        served.start("acme")
+    with Served(pair, "acme"):
         assert len(run_json("notices", "take")["notices"]) == 3
         assert run_json("notices", "confirm", first)["confirmed"][0]["first"] is True
-    finally:
-        served.close()
     assert run_json("notices", "confirm", f"{first}#1")["confirmed"][0]["first"] is False
     run("notices", "confirm", "nobody", exit_code=output.NOT_FOUND)
     with open_party_blocking(pair / "acme") as acme:
@@ -531,8 +510,7 @@ def test_the_numbering_of_a_channel_is_restarted_by_hand(pair: Path, document: P
         file = pair / own / "agreements" / f"{partner}.toml"
         numbered = {"sequence.ordered": "true", "flow.mode": '"window"', "flow.window": "2"}
         file.write_text(with_values(file.read_text(), numbered))
-    served = Served(pair)
-    try:
+    with Served(pair) as served:
         for name in ("globex", "acme"):
             served.start(name)
         words = ("--conversation", "talk", "--wait", "--timeout", "60")
@@ -546,8 +524,6 @@ def test_the_numbering_of_a_channel_is_restarted_by_hand(pair: Path, document: P
         assert channel["epoch"] == 2
         with open_party_blocking(pair / "acme") as acme, pytest.raises(NotAllowed):
             acme.restart(channel["channel"])
-    finally:
-        served.close()
     with pytest.raises(NotAllowed):
         asyncio.run(
             OfflineStore(make_engine(load(pair / "acme").settings)).restart(channel["channel"])
@@ -681,14 +657,9 @@ def test_after_kill_9_the_next_one_takes_over(pair: Path, document: Path) -> Non
     assert (pair / "acme" / "data" / "oncewire.sock").exists()
     assert run_json("status")["running"] is False
     assert run_json("show", message_id)["message_id"] == message_id
-    served = Served(pair)
-    try:
-        served.start("globex")
-        served.start("acme")
+    with Served(pair, "globex", "acme"):
         again = run_json("send", document, "--message-id", message_id, "--wait")
         assert again["messages"][0]["state"] == "delivered"
-    finally:
-        served.close()
     found = run_json("verify", pair / "acme", pair / "globex")
     assert (found["violations"], found["restarts"]) == (0, 1)
 

@@ -21,7 +21,7 @@ from oncewire.entry.party.settings import Settings, load
 from oncewire.entry.party.store import socket_path
 from oncewire.lab.demo.ways import FAIR, ChaosProxy, Weather
 from oncewire.message.envelope import Payload
-from tests.entry.served import Served, both_served
+from tests.entry.served import Served
 from tests.ports import free_port
 
 AXE = (Path(__file__).parent / "vendor/axe.min.js").read_text(encoding="utf-8")
@@ -183,7 +183,7 @@ def running(folder: Path, profile: str = "window", *, sign: bool = False) -> Ite
     proxy = ChaosProxy("to globex", port, 1, FAIR)
     try:
         settings = made_pair(folder, port, network.do(proxy.start()), flags, profile, sign)
-        with both_served(folder) as served:
+        with Served(folder, "acme", "globex") as served:
             door = admin_port(settings, flags)
             served.do(door.__aenter__())
             try:

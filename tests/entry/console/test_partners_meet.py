@@ -19,7 +19,7 @@ from oncewire.entry.party.settings import load
 from oncewire.handler.world import RealWorld
 from oncewire.lab.demo.ways import FAIR, ChaosProxy
 from tests.entry.console.conftest import PHONE, WIDE, Desk, Window
-from tests.entry.served import both_served
+from tests.entry.served import Served
 from tests.ports import free_port
 
 pytestmark = pytest.mark.process
@@ -36,7 +36,7 @@ def desks(tmp_path: Path) -> Iterator[dict[str, Desk]]:
     for name in NAMES:
         now, port = RealWorld().now(), free_port()
         make_party(tmp_path / name, name, now=now, port=port, tls=True, key_kind=KeyKind.EC)
-    with both_served(tmp_path) as served, ExitStack() as open_:
+    with Served(tmp_path, "acme", "globex") as served, ExitStack() as open_:
         found = {}
         for name in NAMES:
             flags = {"admin.port": free_port()}

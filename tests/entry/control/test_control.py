@@ -89,42 +89,39 @@ def test_an_error_arrives_as_it_was_raised(error: OncewireError) -> None:
     assert (found.problem, found.remedy) == (error.problem, error.remedy)
 
 
-def test_the_verbs_of_a_running_handler(served: Served) -> None:
-    async def ask() -> None:
-        remote = await Remote.connect(store.socket_path(settings_of(served.folder)))
-        there = await Remote.connect(store.socket_path(settings_of(served.folder, "globex")))
-        assert remote is not None
-        assert there is not None
-        accepted = await remote.send(ORDER)
-        assert accepted.message_id == "order-1"
-        assert await remote.wait("order-1", 60) is Outcome.DELIVERED
-        (taken,) = await there.take(5)
-        assert [payload.data for payload in taken.payloads] == [b"a\nb\0", b""]
-        assert taken.service == "urn:test:type:urn:test:orders"
-        assert await there.confirm(taken.sender, taken.message_id) is True
-        assert await there.confirm(taken.sender, taken.message_id) is False
-        status = await there.status()
-        assert (status.party, status.running, status.counts["in.confirmed"]) == ("globex", True, 1)
-        with pytest.raises(UnknownMessage):
-            await remote.wait("nobody-sent-this", 1)
-        with pytest.raises(NotAllowed):
-            await remote.abandon("order-1")
-        for refused in (remote.pause("no channel", "why"), remote.restart("no channel")):
-            with pytest.raises(NotHere, match="`oncewire status` lists them"):
-                await refused
-        with pytest.raises(UnknownMessage):
-            await remote.confirm_notice("no notice")
-        assert await remote.notices(5) == []
-        await remote.hold("order-1", True)
-        await there.hold("order-1", False)
-        with pytest.raises(NotAllowed, match="not in doubt"):
-            await remote.accept_clock()
-        with pytest.raises(UnknownMessage):
-            await remote.hold("nobody-sent-this", True)
-        await remote.close()
-        await there.close()
-
-    asyncio.run(ask())
+async def test_the_verbs_of_a_running_handler(served: Served) -> None:
+    remote = await Remote.connect(store.socket_path(settings_of(served.folder)))
+    there = await Remote.connect(store.socket_path(settings_of(served.folder, "globex")))
+    assert remote is not None
+    assert there is not None
+    accepted = await remote.send(ORDER)
+    assert accepted.message_id == "order-1"
+    assert await remote.wait("order-1", 60) is Outcome.DELIVERED
+    (taken,) = await there.take(5)
+    assert [payload.data for payload in taken.payloads] == [b"a\nb\0", b""]
+    assert taken.service == "urn:test:type:urn:test:orders"
+    assert await there.confirm(taken.sender, taken.message_id) is True
+    assert await there.confirm(taken.sender, taken.message_id) is False
+    status = await there.status()
+    assert (status.party, status.running, status.counts["in.confirmed"]) == ("globex", True, 1)
+    with pytest.raises(UnknownMessage):
+        await remote.wait("nobody-sent-this", 1)
+    with pytest.raises(NotAllowed):
+        await remote.abandon("order-1")
+    for refused in (remote.pause("no channel", "why"), remote.restart("no channel")):
+        with pytest.raises(NotHere, match="`oncewire status` lists them"):
+            await refused
+    with pytest.raises(UnknownMessage):
+        await remote.confirm_notice("no notice")
+    assert await remote.notices(5) == []
+    await remote.hold("order-1", True)
+    await there.hold("order-1", False)
+    with pytest.raises(NotAllowed, match="not in doubt"):
+        await remote.accept_clock()
+    with pytest.raises(UnknownMessage):
+        await remote.hold("nobody-sent-this", True)
+    await remote.close()
+    await there.close()
 
 
 @pytest.mark.long
@@ -179,7 +176,7 @@ def test_a_command_that_leaves_early_harms_nobody(served: Served) -> None:
     assert talk(path, b'{"oncewire": 3, "verb": "status"}\n')["ok"] is True
 
 
-def test_a_deep_folder_is_no_obstacle(tmp_path: Path) -> None:
+async def test_a_deep_folder_is_no_obstacle(tmp_path: Path) -> None:
     folder = tmp_path / ("deep" * 20) / ("down" * 20)
     folder.mkdir(parents=True)
     path = folder / "oncewire.sock"
@@ -188,39 +185,33 @@ def test_a_deep_folder_is_no_obstacle(tmp_path: Path) -> None:
     class Nobody:
         """Answers nothing: only the way to it is tried."""
 
-    async def meet() -> None:
-        server = ControlServer(path, Nobody())  # type: ignore[arg-type]
-        await server.start()
-        assert path.stat().st_mode & 0o777 == 0o600
-        remote = await Remote.connect(path)
-        assert remote is not None
-        with pytest.raises(OncewireError, match="fault in the handler"):
-            await remote.status()
-        await remote.close()
-        await server.stop()
-        assert not path.exists()
-        assert await Remote.connect(path) is None
-
-    asyncio.run(meet())
+    server = ControlServer(path, Nobody())  # type: ignore[arg-type]
+    await server.start()
+    assert path.stat().st_mode & 0o777 == 0o600
+    remote = await Remote.connect(path)
+    assert remote is not None
+    with pytest.raises(OncewireError, match="fault in the handler"):
+        await remote.status()
+    await remote.close()
+    await server.stop()
+    assert not path.exists()
+    assert await Remote.connect(path) is None
 
 
-def test_a_handler_that_stops_lets_its_guests_go(served: Served) -> None:
+async def test_a_handler_that_stops_lets_its_guests_go(served: Served) -> None:
     path = store.socket_path(settings_of(served.folder))
 
-    async def wait_for_ever() -> None:
-        remote = await Remote.connect(path)
-        assert remote is not None
-        far = Submission("acme-globex", Service("urn:test"), "New", message_id="far")
-        await remote.send(far)
-        waiting = asyncio.create_task(remote.wait("far", 600))
-        await asyncio.sleep(0.2)
-        await asyncio.to_thread(served.stop, "acme")
-        with pytest.raises(TransportProblem, match="stopped before it answered"):
-            await waiting
-        await remote.close()
-
     served.stop("globex")
-    asyncio.run(wait_for_ever())
+    remote = await Remote.connect(path)
+    assert remote is not None
+    far = Submission("acme-globex", Service("urn:test"), "New", message_id="far")
+    await remote.send(far)
+    waiting = asyncio.create_task(remote.wait("far", 600))
+    await asyncio.sleep(0.2)
+    await asyncio.to_thread(served.stop, "acme")
+    with pytest.raises(TransportProblem, match="stopped before it answered"):
+        await waiting
+    await remote.close()
 
 
 class Waiting(Verbs):
@@ -397,17 +388,14 @@ def test_commands_without_a_handler_take_turns(pair: Path) -> None:
     assert asyncio.run(all_of_them()) == [f"m-{number}" for number in range(5)]
 
 
-def test_who_waits_too_long_is_told_who_has_the_store(
+async def test_who_waits_too_long_is_told_who_has_the_store(
     pair: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(pair)
     monkeypatch.setattr(client, "PATIENCE", 0.2)
 
-    async def twice() -> None:
-        async with open_party.reach(settings):
-            with pytest.raises(StoreProblem, match="in use"):
-                async with open_party.reach(settings):
-                    pass
-
-    asyncio.run(twice())
+    async with open_party.reach(settings):
+        with pytest.raises(StoreProblem, match="in use"):
+            async with open_party.reach(settings):
+                pass
     assert not store.is_owned(settings.path(settings.store.path))

@@ -230,8 +230,7 @@ def test_the_function_on_the_page_answers_on_the_connection_of_its_request(
     chosen = {"application.way": '"function"', "application.function": '"shop_of_the_page:take"'}
     file.write_text(with_values(file.read_text(), chosen))
     order = Payload.of("order@acme", "application/xml", b"<order/>")
-    served = Served(pair)
-    try:
+    with Served(pair) as served:
         globex = served.start("globex")
         acme = served.start("acme")
         options = Submission("acme-globex", Service("orders", "retail"), "New", (order,))
@@ -241,8 +240,6 @@ def test_the_function_on_the_page_answers_on_the_connection_of_its_request(
         served.do(acme.confirm(reply.sender, reply.message_id))
         with globex.handler.engine.context.store.reader() as reader:
             rows = reader.journal_of(sent.message_id)
-    finally:
-        served.close()
     assert outcome is Outcome.DELIVERED
     assert (reply.action, reply.ref_to_message_id) == ("Accept", sent.message_id)
     assert (reply.service, reply.conversation_id) == ("retail:orders", sent.conversation_id)

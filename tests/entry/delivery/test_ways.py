@@ -128,14 +128,9 @@ def test_two_messages_with_one_content_are_two_files(tmp_path: Path) -> None:
 @pytest.mark.requirement("RM-13")
 def test_a_directory_gets_everything_once(pair: Path, tmp_path: Path) -> None:
     choose(pair, way="directory")
-    served = Served(pair)
-    try:
-        served.start("globex")
-        served.start("acme")
+    with Served(pair, "globex", "acme"):
         send(tmp_path, 5)
         until_confirmed(pair, 5)
-    finally:
-        served.close()
     folder = pair / "globex" / "data" / "inbox"
     contents = sorted(path.read_text() for path in folder.glob("*.txt"))
     assert contents == [f"document {number}" for number in range(5)]
@@ -190,14 +185,9 @@ def test_a_webhook_gets_signed_events_until_it_takes_them(
     monkeypatch.setattr("oncewire.handler.runtime.offers.FIRST_PAUSE", 0.05)
     hook.refusals = 3
     choose(pair, way="webhook", url=hook.url, secret="whsec_c2VjcmV0")
-    served = Served(pair)
-    try:
-        served.start("globex")
-        served.start("acme")
+    with Served(pair, "globex", "acme"):
         send(tmp_path, 1)
         until_confirmed(pair, 1)
-    finally:
-        served.close()
     assert hook.taken == ["document 0"]
     assert len(hook.calls) == 4
     # The same event each time, under the same id.
@@ -222,15 +212,10 @@ def test_a_channel_waits_for_its_webhook(
         agreement = pair / own / "agreements" / f"{partner}.toml"
         agreement.write_text(with_values(agreement.read_text(), {"sequence.ordered": "true"}))
     choose(pair, way="webhook", url=hook.url, secret="hush")
-    served = Served(pair)
-    try:
-        served.start("globex")
-        served.start("acme")
+    with Served(pair, "globex", "acme"):
         hook.refusals = 5
         send(tmp_path, 8, "--conversation", "talk")
         until_confirmed(pair, 8)
-    finally:
-        served.close()
     assert hook.taken == [f"document {number}" for number in range(8)]
     run("verify", pair / "acme", pair / "globex", "--ended")
 
@@ -243,27 +228,21 @@ def test_a_webhook_needs_an_address_and_a_secret() -> None:
             webhook.Webhook("http://x", secret)
 
 
-def test_nothing_that_a_webhook_answers_is_kept_or_sent_back(hook: Hook) -> None:
-    async def post() -> None:
-        # By name: of a number no client keeps a cookie.
-        called = webhook.Webhook(hook.url.replace("127.0.0.1", "localhost"), "hush", timeout=5)
-        for _ in range(2):
-            await called._posts.post(webhook.event_of(MESSAGE))
-        await called.close()
-
-    asyncio.run(post())
+async def test_nothing_that_a_webhook_answers_is_kept_or_sent_back(hook: Hook) -> None:
+    # By name: of a number no client keeps a cookie.
+    called = webhook.Webhook(hook.url.replace("127.0.0.1", "localhost"), "hush", timeout=5)
+    for _ in range(2):
+        await called._posts.post(webhook.event_of(MESSAGE))
+    await called.close()
     assert len(hook.calls) == 2
     assert [headers.get("Cookie") for headers, _ in hook.calls] == [None, None]
 
 
-def test_a_webhook_that_is_not_there_is_trouble_not_a_crash() -> None:
-    async def post() -> None:
-        gone = webhook.Webhook("http://127.0.0.1:9/", "hush", timeout=5)
-        with pytest.raises(TransportProblem, match="did not answer"):
-            await gone._posts.post(webhook.event_of(MESSAGE))
-        await gone.close()
-
-    asyncio.run(post())
+async def test_a_webhook_that_is_not_there_is_trouble_not_a_crash() -> None:
+    gone = webhook.Webhook("http://127.0.0.1:9/", "hush", timeout=5)
+    with pytest.raises(TransportProblem, match="did not answer"):
+        await gone._posts.post(webhook.event_of(MESSAGE))
+    await gone.close()
 
 
 # --- function ----------------------------------------------------------------------------------
@@ -296,17 +275,12 @@ def test_what_a_function_returns_is_sent_once(
     (tmp_path / "shop_for_test.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
     choose(pair, way="function", function="shop_for_test:answer")
-    served = Served(pair)
-    try:
-        served.start("globex")
-        served.start("acme")
+    with Served(pair, "globex", "acme"):
         send(tmp_path, 1)
         wait_until(lambda: run_json("status")["in.ready"] == 1, lambda: run_json("status"))
         (reply,) = run_json("inbox", "take")["messages"]
         assert reply["action"] == "Answer"
         run("inbox", "confirm", reply["message_id"])
-    finally:
-        served.close()
     calls = sys.modules["shop_for_test"].calls
     assert len(calls) == 2
     assert calls[0].message_id == calls[1].message_id
@@ -320,7 +294,7 @@ def test_functions_are_named_by_module_and_name(tmp_path: Path) -> None:
             function.find_function(bad)
 
 
-def test_a_function_may_be_a_coroutine_and_must_return_submissions() -> None:
+async def test_a_function_may_be_a_coroutine_and_must_return_submissions() -> None:
     one = Submission("cpa", Service("urn:test"), "New")
 
     async def good(_message: ReceivedMessage) -> Submission:
@@ -334,14 +308,11 @@ def test_a_function_may_be_a_coroutine_and_must_return_submissions() -> None:
 
     taken: Any = Asked()
 
-    async def call() -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(function, "message_of", lambda _taken: MESSAGE)
-            assert await function.Function(good).deliver(taken) == (one,)
-            with pytest.raises(InvalidValue, match="int"):
-                await function.Function(bad).deliver(taken)
-
-    asyncio.run(call())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(function, "message_of", lambda _taken: MESSAGE)
+        assert await function.Function(good).deliver(taken) == (one,)
+        with pytest.raises(InvalidValue, match="int"):
+            await function.Function(bad).deliver(taken)
 
 
 @pytest.mark.parametrize("problem", [SystemExit, KeyboardInterrupt])
@@ -569,16 +540,12 @@ def test_links_in_a_delivery_folder_lead_a_handler_nowhere(pair: Path, tmp_path:
     message = replace(MESSAGE, sender=sender, message_id="m-1@acme")
     file = tmp_path / "order.txt"
     file.write_text("document")
-    served = Served(pair)
-    try:
-        served.start("globex")
+    with Served(pair, "globex") as served:
         for ending in ("1.order.txt", "message.json"):
             planted(folder, f"{directory.name_of(message)}.{ending}", victim)
         served.start("acme")
         run_json("send", file, "--wait", "--message-id", message.message_id)
         until_confirmed(pair, 1)
-    finally:
-        served.close()
     facts = folder / f"{directory.name_of(message)}.message.json"
     assert not facts.is_symlink()
     assert json.loads(facts.read_text())["message_id"] == message.message_id

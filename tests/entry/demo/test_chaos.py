@@ -70,23 +70,20 @@ async def exchange(weather: Weather, count: int, seed: int = 7) -> tuple[int, Up
     return sum(answered), upstream, proxy
 
 
-def test_in_fair_weather_everything_passes() -> None:
-    async def go() -> None:
-        upstream = Upstream()
-        proxy = ChaosProxy("test", await upstream.start(), 1, FAIR)
-        port = await proxy.start()
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for number in range(3):
-            # One connection serves several exchanges, as a client's pool wants it.
-            writer.write(request(f"m-{number}"))
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
-            assert head.startswith(b"HTTP/1.1 204")
-        writer.close()
-        await proxy.stop()
-        upstream.stop()
-        assert proxy.fates == {"passed": 3}
-
-    asyncio.run(go())
+async def test_in_fair_weather_everything_passes() -> None:
+    upstream = Upstream()
+    proxy = ChaosProxy("test", await upstream.start(), 1, FAIR)
+    port = await proxy.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for number in range(3):
+        # One connection serves several exchanges, as a client's pool wants it.
+        writer.write(request(f"m-{number}"))
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+        assert head.startswith(b"HTTP/1.1 204")
+    writer.close()
+    await proxy.stop()
+    upstream.stop()
+    assert proxy.fates == {"passed": 3}
 
 
 @pytest.mark.long
@@ -128,14 +125,11 @@ def test_chunked_bodies_are_read_whole() -> None:
     assert asyncio.run(read())
 
 
-def test_nobody_behind_it_is_a_lost_exchange() -> None:
-    async def go() -> None:
-        proxy = ChaosProxy("test", 9, 1, FAIR)
-        reader, writer = await asyncio.open_connection("127.0.0.1", await proxy.start())
-        writer.write(request("m"))
-        assert await asyncio.wait_for(reader.read(), 30) == b""
-        writer.close()
-        await proxy.stop()
-        assert proxy.fates["nobody_there"] == 1
-
-    asyncio.run(go())
+async def test_nobody_behind_it_is_a_lost_exchange() -> None:
+    proxy = ChaosProxy("test", 9, 1, FAIR)
+    reader, writer = await asyncio.open_connection("127.0.0.1", await proxy.start())
+    writer.write(request("m"))
+    assert await asyncio.wait_for(reader.read(), 30) == b""
+    writer.close()
+    await proxy.stop()
+    assert proxy.fates["nobody_there"] == 1

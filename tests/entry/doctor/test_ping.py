@@ -81,19 +81,16 @@ def settings(parties: Path) -> Settings:
 
 @pytest.mark.requirement("SYNC-13")
 @pytest.mark.parametrize("mode", ["none", "mshSignalsOnly"])
-def test_a_ping_asks_for_a_synchronous_reply_only_where_it_was_agreed(
+async def test_a_ping_asks_for_a_synchronous_reply_only_where_it_was_agreed(
     mode: str, settings: Settings
 ) -> None:
-    async def work() -> None:
-        endpoint = Endpoint()
-        async with listening(endpoint) as port:
-            kept = partner(port, extra=f'[sync]\nmode = "{mode}"\n')
-            (echo,) = await ping(settings, [kept])
-        assert echo.reached is Reached.TAKEN
-        (body,) = endpoint.bodies
-        assert (b"SyncReply" in body) == (mode != "none")
-
-    asyncio.run(work())
+    endpoint = Endpoint()
+    async with listening(endpoint) as port:
+        kept = partner(port, extra=f'[sync]\nmode = "{mode}"\n')
+        (echo,) = await ping(settings, [kept])
+    assert echo.reached is Reached.TAKEN
+    (body,) = endpoint.bodies
+    assert (b"SyncReply" in body) == (mode != "none")
 
 
 @pytest.mark.requirement("SYNC-13")
@@ -109,41 +106,32 @@ def test_neither_does_a_message_nor_a_question_of_our_handler() -> None:
     assert not any(b"SyncReply" in body for body in seen)
 
 
-def test_partners_are_not_all_asked_at_once(settings: Settings) -> None:
+async def test_partners_are_not_all_asked_at_once(settings: Settings) -> None:
     """A machine that is busy with one of them is late for the others, and would blame them."""
 
-    async def work() -> None:
-        endpoint = Endpoint(slow=0.05)
-        async with listening(endpoint) as port:
-            found = await ping(settings, [partner(port, number) for number in range(40)])
-        assert {echo.reached for echo in found} == {Reached.TAKEN}
-        assert endpoint.most <= 8
-
-    asyncio.run(work())
+    endpoint = Endpoint(slow=0.05)
+    async with listening(endpoint) as port:
+        found = await ping(settings, [partner(port, number) for number in range(40)])
+    assert {echo.reached for echo in found} == {Reached.TAKEN}
+    assert endpoint.most <= 8
 
 
-def test_who_did_not_answer_is_asked_once_more_and_has_longer(settings: Settings) -> None:
-    async def work() -> None:
-        endpoint = Endpoint(silent=1, slow=0.7)
-        async with listening(endpoint) as port:
-            (echo,) = await ping(settings, [partner(port)], timeout=0.5)
-        assert echo.reached is Reached.TAKEN
-        assert len(endpoint.paths) == 2
-        (gone,) = await ping(settings, [partner(free_port())], timeout=0.5)
-        assert gone.reached is Reached.UNREACHABLE
-
-    asyncio.run(work())
+async def test_who_did_not_answer_is_asked_once_more_and_has_longer(settings: Settings) -> None:
+    endpoint = Endpoint(silent=1, slow=0.7)
+    async with listening(endpoint) as port:
+        (echo,) = await ping(settings, [partner(port)], timeout=0.5)
+    assert echo.reached is Reached.TAKEN
+    assert len(endpoint.paths) == 2
+    (gone,) = await ping(settings, [partner(free_port())], timeout=0.5)
+    assert gone.reached is Reached.UNREACHABLE
 
 
-def test_the_date_of_an_answer_tells_its_clock(settings: Settings) -> None:
+async def test_the_date_of_an_answer_tells_its_clock(settings: Settings) -> None:
     """A Ping that is answered elsewhere still shows which time it is over there."""
 
-    async def work() -> None:
-        late = RealWorld().now() // SECOND - 3600
-        endpoint = Endpoint(date=formatdate(late, usegmt=True))
-        async with listening(endpoint) as port:
-            (echo,) = await ping(settings, [partner(port)])
-        assert echo.skew is not None
-        assert abs(echo.skew + 3600 * SECOND) < 20 * SECOND
-
-    asyncio.run(work())
+    late = RealWorld().now() // SECOND - 3600
+    endpoint = Endpoint(date=formatdate(late, usegmt=True))
+    async with listening(endpoint) as port:
+        (echo,) = await ping(settings, [partner(port)])
+    assert echo.skew is not None
+    assert abs(echo.skew + 3600 * SECOND) < 20 * SECOND

@@ -25,7 +25,7 @@ from oncewire.handler.encryption import whole_parcel
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.security.certificates import load_certificate
-from tests.entry.served import both_served
+from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.handler.network import Network, options
 from tests.handler.test_signed import pem, signed_pair
@@ -316,7 +316,7 @@ def test_the_command_writes_it_at_both_sides(
     for file in (parties / "acme/agreements/globex.toml", parties / "globex/agreements/acme.toml"):
         more = {"payload.max_size": "20000", "wire.extensions": '["split"]'}
         file.write_text(with_values(file.read_text(), more))
-    with both_served(parties):
+    with Served(parties, "acme", "globex"):
         found = run_json("send", order, "--to", "globex", "--wait", "--timeout", "60")
         in_parts = run_json("send", large, "--to", "globex", "--wait", "--timeout", "60")
     message_id = found["messages"][0]["message_id"]

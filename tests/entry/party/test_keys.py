@@ -14,7 +14,7 @@ from oncewire.message.instant import DAY
 from oncewire.transport.contract import OutcomeKind
 from oncewire.transport.http.client import HttpClientSettings
 from oncewire.transport.http.tls import ClientCertificates, Identity, PeerTls, ServerTls
-from tests.transport.exchange import LOOPBACK, Receiver, cargo, endpoint, run
+from tests.transport.exchange import LOOPBACK, Receiver, cargo, endpoint
 
 NOW = RealWorld().now()
 
@@ -56,7 +56,9 @@ def test_what_the_certificate_says(tmp_path: Path, kind: KeyKind) -> None:
 
 
 @pytest.mark.parametrize("kind", KeyKind)
-def test_two_parties_can_talk_over_mutual_tls_with_such_keys(tmp_path: Path, kind: KeyKind) -> None:
+async def test_two_parties_can_talk_over_mutual_tls_with_such_keys(
+    tmp_path: Path, kind: KeyKind
+) -> None:
     ours = make_keys(tmp_path, "acme", now=NOW, kind=kind)
     theirs = make_keys(tmp_path, "globex", now=NOW, kind=kind)
     server = ServerTls(
@@ -69,18 +71,15 @@ def test_two_parties_can_talk_over_mutual_tls_with_such_keys(tmp_path: Path, kin
         Identity(ours.certificate, ours.key), trusted=(theirs.certificate.read_text(),)
     )
 
-    async def work() -> None:
-        for tls in (pinned, trusted):
-            receiver = Receiver()
-            client = HttpClientSettings(addresses=LOOPBACK, default_tls=tls)
-            async with endpoint(receiver, tls=server, client=client) as transport:
-                outcome = await transport.send(cargo(b"<a/>"), transport.url, timeout=30)
-            assert outcome.kind is OutcomeKind.SENT, outcome
-            shown = receiver.taken[0].peer.certificate
-            assert shown is not None
-            assert x509.load_der_x509_certificate(shown).subject.rfc4514_string() == "CN=acme"
-
-    run(work())
+    for tls in (pinned, trusted):
+        receiver = Receiver()
+        client = HttpClientSettings(addresses=LOOPBACK, default_tls=tls)
+        async with endpoint(receiver, tls=server, client=client) as transport:
+            outcome = await transport.send(cargo(b"<a/>"), transport.url, timeout=30)
+        assert outcome.kind is OutcomeKind.SENT, outcome
+        shown = receiver.taken[0].peer.certificate
+        assert shown is not None
+        assert x509.load_der_x509_certificate(shown).subject.rfc4514_string() == "CN=acme"
 
 
 def test_files_that_are_wrong_are_named(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from oncewire.message.form import AckRequest
 from oncewire.transport.budget import BudgetLimits
 from oncewire.transport.contract import OutcomeKind
 from oncewire.transport.http.tls import ClientCertificates
-from tests.transport.exchange import Receiver, cargo, run
+from tests.transport.exchange import Receiver, cargo
 
 NOW = RealWorld().now()
 
@@ -251,42 +251,39 @@ def test_a_cpa_in_the_folder_is_an_agreement_too(parties: Path, corpus: Path) ->
 # --- transports --------------------------------------------------------------------------------
 
 
-def test_two_folders_talk_over_mutual_tls(tmp_path: Path) -> None:
+async def test_two_folders_talk_over_mutual_tls(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("acme", "globex")]
     for folder in folders:
         make_party(folder, folder.name, now=NOW, port=0, tls=True, key_kind=KeyKind.EC)
     first, second = (settings_of(folder) for folder in folders)
     add_partner(second, card_of(first), PartnerOptions())
 
-    async def work() -> None:
-        receiver = Receiver()
-        taking = http_transport(second, load_all(second))
-        await taking.start(receiver)
-        # The system chose the port: only now can the other side learn the address.
-        card = card_of(second)
-        add_partner(
-            first, Card(card.name, card.party_id, taking.url, card.certificate), PartnerOptions()
-        )
-        sending = http_transport(first, load_all(first), listen=False)
-        await sending.start(Receiver())
-        stranger = http_transport(second, (), listen=False)
-        await stranger.start(Receiver())
-        outcome = await sending.send(cargo(b"<a/>"), taking.url, timeout=30)
-        # A party whose certificate nobody was given does not get in.
-        refused = await stranger.send(cargo(b"<b/>"), taking.url, timeout=30)
-        for transport in (sending, stranger, taking):
-            await transport.stop()
-        assert outcome.kind is OutcomeKind.SENT, outcome
-        assert refused.kind is not OutcomeKind.SENT
-        assert [taken.body for taken in receiver.taken] == [b"<a/>"]
-        agreement = load_all(second)[0].agreement
-        shown = receiver.taken[0].peer.certificate
-        assert shown is not None
-        import hashlib
+    receiver = Receiver()
+    taking = http_transport(second, load_all(second))
+    await taking.start(receiver)
+    # The system chose the port: only now can the other side learn the address.
+    card = card_of(second)
+    add_partner(
+        first, Card(card.name, card.party_id, taking.url, card.certificate), PartnerOptions()
+    )
+    sending = http_transport(first, load_all(first), listen=False)
+    await sending.start(Receiver())
+    stranger = http_transport(second, (), listen=False)
+    await stranger.start(Receiver())
+    outcome = await sending.send(cargo(b"<a/>"), taking.url, timeout=30)
+    # A party whose certificate nobody was given does not get in.
+    refused = await stranger.send(cargo(b"<b/>"), taking.url, timeout=30)
+    for transport in (sending, stranger, taking):
+        await transport.stop()
+    assert outcome.kind is OutcomeKind.SENT, outcome
+    assert refused.kind is not OutcomeKind.SENT
+    assert [taken.body for taken in receiver.taken] == [b"<a/>"]
+    agreement = load_all(second)[0].agreement
+    shown = receiver.taken[0].peer.certificate
+    assert shown is not None
+    import hashlib
 
-        assert hashlib.sha256(shown).hexdigest() in agreement.partner.client_certificates
-
-    run(work())
+    assert hashlib.sha256(shown).hexdigest() in agreement.partner.client_certificates
 
 
 def test_settings_reach_the_transport(parties: Path) -> None:

@@ -25,7 +25,7 @@ from oncewire.errors import StoreProblem
 from oncewire.store.sql.copying import TABLES
 from oncewire.store.sqlite import connection as sqlite
 from tests.buckets import Buckets, serving
-from tests.entry.served import both_served
+from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.ports import free_port
 from tests.postgres import Server
@@ -64,7 +64,7 @@ def test_a_party_works_on_postgresql_as_on_a_file(
     for name in ("acme", "globex"):
         keep_in(pair / name, postgres.new_schema())
     assert run_json("outbox")["messages"] == []
-    with both_served(pair):
+    with Served(pair, "acme", "globex"):
         (sent,) = run_json("send", order, "--to", "globex", "--wait", "--timeout", "60")["messages"]
         assert sent["state"] == "delivered"
         (there,) = run_json("inbox", "-c", pair / "globex")["messages"]
@@ -113,7 +113,7 @@ def test_large_documents_are_kept_in_a_bucket(
     document.write_bytes(random.Random(1).randbytes(3_000_000))
     with serving() as buckets:
         kept_in(buckets, pair, postgres, monkeypatch)
-        with both_served(pair):
+        with Served(pair, "acme", "globex"):
             said = run_json("send", document, "--to", "globex", "--wait", "--timeout", "60")
             (sent,) = said["messages"]
             assert sent["state"] == "delivered"
@@ -142,7 +142,7 @@ def test_parts_of_a_document_are_put_into_a_bucket(
             (agreement,) = (pair / name / "agreements").glob("*.toml")
             parts = {"payload.max_size": "100_000", "wire.extensions": '["split"]'}
             agreement.write_text(with_values(agreement.read_text(), parts))
-        with both_served(pair):
+        with Served(pair, "acme", "globex"):
             said = run_json("send", document, "--to", "globex", "--wait", "--timeout", "60")
             assert said["messages"][0]["state"] == "delivered"
             run("inbox", "take", "--output", tmp_path / "in", "-c", pair / "globex")
@@ -165,7 +165,7 @@ def test_the_table_of_documents_reads_stores_on_postgresql_and_their_buckets(
             (agreement,) = (pair / name / "agreements").glob("*.toml")
             parts = {"payload.max_size": "100_000", "wire.extensions": '["split"]'}
             agreement.write_text(with_values(agreement.read_text(), parts))
-        with both_served(pair):
+        with Served(pair, "acme", "globex"):
             for number, (what, size) in enumerate(sizes.items()):
                 document = tmp_path / what
                 document.write_bytes(random.Random(number).randbytes(size))
@@ -221,7 +221,7 @@ def test_a_store_moves_to_postgresql_and_back(
         agreement.write_text(with_values(agreement.read_text(), parts))
     document = tmp_path / "document.bin"
     document.write_bytes(random.Random(5).randbytes(3_000_000))
-    with both_served(pair):
+    with Served(pair, "acme", "globex"):
         for sent in (order, document, order):
             for name, other in (("acme", "globex"), ("globex", "acme")):
                 waits = ("--wait", "--timeout", "60", "-c", pair / name)
@@ -244,7 +244,7 @@ def test_a_store_moves_to_postgresql_and_back(
     keep_in(acme, "")
     assert seen(acme) == before
     assert evidence(acme, held, tmp_path) == receipt
-    with both_served(pair):
+    with Served(pair, "acme", "globex"):
         (sent,) = run_json("send", order, "--to", "globex", "--wait", "--timeout", "60")["messages"]
         assert sent["state"] == "delivered"
 

@@ -21,19 +21,16 @@ from oncewire.protocol.states import Outcome
 from tests.entry.served import Served
 
 
-def test_two_programs_exchange_a_document(pair: Path) -> None:
-    async def exchange() -> None:
-        async with open_party(pair / "acme") as acme, open_party(pair / "globex") as globex:
-            sent = await acme.send("globex", b"<order/>", media_type="application/xml")
-            assert await acme.wait(sent.message_id, timeout=60) is Outcome.DELIVERED
-            (message,) = await globex.take()
-            assert message.message_id == sent.message_id
-            assert message.payloads[0].data == b"<order/>"
-            assert await globex.confirm(message) is True
-            assert await globex.confirm(message) is False
-            assert (await globex.status()).counts["in.confirmed"] == 1
-
-    asyncio.run(exchange())
+async def test_two_programs_exchange_a_document(pair: Path) -> None:
+    async with open_party(pair / "acme") as acme, open_party(pair / "globex") as globex:
+        sent = await acme.send("globex", b"<order/>", media_type="application/xml")
+        assert await acme.wait(sent.message_id, timeout=60) is Outcome.DELIVERED
+        (message,) = await globex.take()
+        assert message.message_id == sent.message_id
+        assert message.payloads[0].data == b"<order/>"
+        assert await globex.confirm(message) is True
+        assert await globex.confirm(message) is False
+        assert (await globex.status()).counts["in.confirmed"] == 1
 
 
 def test_a_closed_party_says_so_and_keeps_nobody_waiting(pair: Path) -> None:
@@ -50,23 +47,20 @@ def test_a_closed_party_says_so_and_keeps_nobody_waiting(pair: Path) -> None:
         acme.take()
 
 
-def test_a_party_that_was_not_opened_says_how_it_is(pair: Path) -> None:
+async def test_a_party_that_was_not_opened_says_how_it_is(pair: Path) -> None:
     """`async with` is easily forgotten, and so is which of the two doors wants it."""
 
-    async def forgotten() -> None:
-        with pytest.raises(NotAllowed, match="async with open_party") as told:
-            await cast(Any, open_party(pair / "acme")).send("globex", b"<order/>")
-        assert "is not open" in str(told.value)
-        with pytest.raises(NotAllowed, match="async with open_party"):
-            await cast(Any, open_party(pair / "acme"))
-        door: Any = open_party(pair / "acme")
-        with pytest.raises(NotAllowed, match="async with open_party"), door:
+    with pytest.raises(NotAllowed, match="async with open_party") as told:
+        await cast(Any, open_party(pair / "acme")).send("globex", b"<order/>")
+    assert "is not open" in str(told.value)
+    with pytest.raises(NotAllowed, match="async with open_party"):
+        await cast(Any, open_party(pair / "acme"))
+    door: Any = open_party(pair / "acme")
+    with pytest.raises(NotAllowed, match="async with open_party"), door:
+        pass
+    with pytest.raises(NotAllowed, match="`with open_party_blocking"):
+        async with cast(Any, open_party_blocking(pair / "acme")):
             pass
-        with pytest.raises(NotAllowed, match="`with open_party_blocking"):
-            async with cast(Any, open_party_blocking(pair / "acme")):
-                pass
-
-    asyncio.run(forgotten())
     with pytest.raises(NotAllowed, match="`with open_party_blocking"):
         cast(Any, open_party_blocking(pair / "acme")).take()
     assert not hasattr(open_party(pair / "acme"), "nothing_like_it")
@@ -241,15 +235,12 @@ def test_an_option_that_is_no_text_is_named(field: str) -> None:
         SendOptions(**wrong)
 
 
-def test_why_tells_a_program_what_its_application_refused(pair: Path) -> None:
-    async def refused() -> None:
-        async with open_party(pair / "acme") as acme, open_party(pair / "globex") as globex:
-            sent = await acme.send("globex", b"<order/>", media_type="application/xml")
-            assert await acme.wait(sent.message_id, timeout=60) is Outcome.DELIVERED
-            local = cast(Any, globex)._reached.verbs
-            local.handler.refusals = lambda: {sent.message_id: (3, 1_000_000, "no such product")}
-            told = (await globex.why(sent.message_id)).why
-            assert "The application refused it 3 times" in told
-            assert "no such product" in told
-
-    asyncio.run(refused())
+async def test_why_tells_a_program_what_its_application_refused(pair: Path) -> None:
+    async with open_party(pair / "acme") as acme, open_party(pair / "globex") as globex:
+        sent = await acme.send("globex", b"<order/>", media_type="application/xml")
+        assert await acme.wait(sent.message_id, timeout=60) is Outcome.DELIVERED
+        local = cast(Any, globex)._reached.verbs
+        local.handler.refusals = lambda: {sent.message_id: (3, 1_000_000, "no such product")}
+        told = (await globex.why(sent.message_id)).why
+        assert "The application refused it 3 times" in told
+        assert "no such product" in told

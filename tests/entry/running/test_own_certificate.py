@@ -51,10 +51,6 @@ def test_it_is_said_once_a_day(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 def test_a_handler_says_it_as_it_starts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     made(tmp_path, time.time_ns() // 1000 - YEARS)
-    served = Served(tmp_path)
-    try:
-        with caplog.at_level(logging.WARNING):
-            served.start("alpha")
-    finally:
-        served.close()
+    with Served(tmp_path) as served, caplog.at_level(logging.WARNING):
+        served.start("alpha")
     assert said(caplog) == [("ERROR", "our own certificate has expired")]

@@ -14,7 +14,7 @@ from oncewire.entry.cli import output
 from oncewire.entry.party.partners import with_values
 from oncewire.lab.demo.stores import check_programs
 from tests.buckets import serving
-from tests.entry.served import both_served
+from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.postgres import Server
 from tests.waiting import wait_until
@@ -89,12 +89,12 @@ def test_a_party_is_restored_with_its_spool(
             monkeypatch.setenv(variable, value)
         monkeypatch.chdir(pair)
         party = Restored(pair, postgres, bucket)
-        with both_served(pair):
+        with Served(pair, "acme", "globex"):
             kept = exchange(pair, document)
         party.back_up()
         assert bucket or len([*(pair / "copy" / "data" / "spool").iterdir()]) >= 2
         before = seen(party.acme)
-        with both_served(pair):
+        with Served(pair, "acme", "globex"):
             lost = exchange(pair, document)
         party.restore_database()
         # The folder remembers what the database has forgotten.
@@ -104,7 +104,7 @@ def test_a_party_is_restored_with_its_spool(
         assert seen(party.acme) == before
         run("verify", "-c", party.acme)
         run("doctor", "--no-partners", "-c", party.acme, exit_code=None)
-        with both_served(pair):
+        with Served(pair, "acme", "globex"):
             more = exchange(pair, document)
             assert document.read_bytes() in taken(party.acme, tmp_path / "in")
         names = {one["message_id"] for one in seen(party.acme)}
@@ -123,7 +123,7 @@ def test_a_document_that_the_restored_spool_lacks_is_told_of_and_stops_no_other(
     for number, document in enumerate((first, second)):
         document.write_bytes(random.Random(number).randbytes(3_000_000))
     party = Restored(pair, postgres, "")
-    with both_served(pair):
+    with Served(pair, "acme", "globex"):
         lost, _ = reversed(exchange(pair, first))
     party.back_up()
     spool = party.acme / "data" / "spool"
@@ -134,7 +134,7 @@ def test_a_document_that_the_restored_spool_lacks_is_told_of_and_stops_no_other(
     copied = pair / "copy" / "data" / "spool"
     (mark,) = copied.glob("spool-*")
     shutil.copy(mark, spool)
-    with both_served(pair):
+    with Served(pair, "acme", "globex"):
         exchange(pair, second)
         assert second.read_bytes() in taken(party.acme, tmp_path / "in")
         listed = run_json("incidents", "-c", party.acme, exit_code=output.WRONG)

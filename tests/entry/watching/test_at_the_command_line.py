@@ -44,9 +44,7 @@ def test_after_an_outage_messages_do_not_wait_for_their_retry(
     pair: Path, order: Path, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:
     patient(pair)
-    served = Served(pair)
-    try:
-        served.start("acme")
+    with Served(pair, "acme") as served:
         run("send", order, "--to", "globex", "--message-id", "order-1")
         wait_until(lambda: said(caplog) == ["a partner is silent"], lambda: said(caplog))
         served.start("globex")
@@ -61,8 +59,6 @@ def test_after_an_outage_messages_do_not_wait_for_their_retry(
         by = "the handler: the partner answers again" if way == "heard" else "resumed"
         assert by in str(told["ladder"])
         assert run("verify").exit_code == output.OK
-    finally:
-        served.close()
 
 
 def test_a_partner_that_is_unknown_is_not_resumed(served: Served) -> None:
@@ -75,8 +71,7 @@ def test_a_partner_that_is_unknown_is_not_resumed(served: Served) -> None:
 def test_scripts_tell_a_dead_handler_from_an_open_incident(pair: Path) -> None:
     for command in (("status",), ("doctor", "--no-partners")):
         run(*command, exit_code=output.NOT_RUNNING)
-    served = Served(pair)
-    try:
+    with Served(pair) as served:
         handler = served.start("acme").handler
         for command in (("status",), ("doctor", "--no-partners")):
             assert run(*command, exit_code=None).exit_code == output.OK
@@ -84,8 +79,6 @@ def test_scripts_tell_a_dead_handler_from_an_open_incident(pair: Path) -> None:
         served.do(handler.loop.operate(lambda engine: engine.trouble(trouble)))
         for command in (("status",), ("doctor", "--no-partners")):
             assert run(*command, exit_code=None).exit_code == output.WRONG
-    finally:
-        served.close()
     for command in (("status",), ("doctor", "--no-partners")):
         run(*command, exit_code=output.NOT_RUNNING)
         help_text = " ".join(run(command[0], "--help").output.split())
@@ -107,15 +100,11 @@ def test_the_traceback_of_an_application_is_in_the_log(
     settings = pair / "globex" / "oncewire.toml"
     chosen = {"application.way": '"function"', "application.function": '"refuses_and_tells:take"'}
     settings.write_text(with_values(settings.read_text(), chosen))
-    served = Served(pair)
-    try:
-        with caplog.at_level(logging.WARNING):
-            served.start("globex")
-            served.start("acme")
-            run("send", order, "--to", "globex", "--message-id", "order-1", "--wait")
-            wait_until(lambda: len(refusals(caplog)) >= 6, lambda: refusals(caplog))
-    finally:
-        served.close()
+    with Served(pair) as served, caplog.at_level(logging.WARNING):
+        served.start("globex")
+        served.start("acme")
+        run("send", order, "--to", "globex", "--message-id", "order-1", "--wait")
+        wait_until(lambda: len(refusals(caplog)) >= 6, lambda: refusals(caplog))
     with_trace = [bool(record.exc_info) for record in refusals(caplog)[:6]]
     assert with_trace == [True, True, False, True, False, False]
     line = JsonLines().format(refusals(caplog)[0])

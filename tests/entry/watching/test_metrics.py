@@ -19,7 +19,6 @@ from oncewire.store.records import Unsettled
 from oncewire.store.sql.reader import SqlReader
 from oncewire.store.sqlite.store import SqliteStore
 from tests.entry.watching.watched import watched
-from tests.transport.exchange import run
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/howto/watching.md").read_text()
@@ -44,60 +43,51 @@ def test_the_dashboard_asks_for_metrics_that_exist_and_leaves_none_out() -> None
     assert all(target["expr"] for panel in panels for target in panel["targets"])
 
 
-def test_the_text_is_what_prometheus_reads_with_a_help_for_each(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with watched(tmp_path) as party:
-            await party.send(1)
-            found = list(text_string_to_metric_families(written(look(party.handler)).decode()))
-        kinds = {metric.name.removesuffix("_total"): metric for metric in METRICS}
-        assert {family.name for family in found} == set(kinds)
-        for family in found:
-            assert family.documentation == kinds[family.name].help
-            assert family.type == kinds[family.name].kind.value
-            for sample in family.samples:
-                assert sample.name == kinds[family.name].name
-                assert set(sample.labels) == set(kinds[family.name].labels)
-        for metric in METRICS:
-            assert metric.help.endswith(".")
-
-    run(work())
+async def test_the_text_is_what_prometheus_reads_with_a_help_for_each(tmp_path: Path) -> None:
+    async with watched(tmp_path) as party:
+        await party.send(1)
+        found = list(text_string_to_metric_families(written(look(party.handler)).decode()))
+    kinds = {metric.name.removesuffix("_total"): metric for metric in METRICS}
+    assert {family.name for family in found} == set(kinds)
+    for family in found:
+        assert family.documentation == kinds[family.name].help
+        assert family.type == kinds[family.name].kind.value
+        for sample in family.samples:
+            assert sample.name == kinds[family.name].name
+            assert set(sample.labels) == set(kinds[family.name].labels)
+    for metric in METRICS:
+        assert metric.help.endswith(".")
 
 
 @pytest.mark.parametrize(
     "name",
     ['a"} 1\noncewire_up 0', "back\\slash", "line\u2028end", "\x00\x1b[31m", "\ud800", "x" * 5000],
 )
-def test_a_hostile_name_is_one_label_and_nothing_else(tmp_path: Path, name: str) -> None:
-    async def work() -> None:
-        async with watched(tmp_path) as party:
-            seen = look(party.handler)
-        (partner,) = seen.partners
-        hostile = [with_fields(partner, peer=name), with_fields(partner, peer=name + "\x01")]
-        text = written(with_fields(seen, partners=hostile)).decode()
-        found = {family.name: family for family in text_string_to_metric_families(text)}
-        assert [sample.value for sample in found["oncewire_up"].samples] == [1]
-        labels = [sample.labels["partner"] for sample in found["oncewire_partner_arrivals"].samples]
-        assert len(set(labels)) == 2
-        assert all(len(label) < LABEL_MAX + 10 for label in labels)
-
-    run(work())
+async def test_a_hostile_name_is_one_label_and_nothing_else(tmp_path: Path, name: str) -> None:
+    async with watched(tmp_path) as party:
+        seen = look(party.handler)
+    (partner,) = seen.partners
+    hostile = [with_fields(partner, peer=name), with_fields(partner, peer=name + "\x01")]
+    text = written(with_fields(seen, partners=hostile)).decode()
+    found = {family.name: family for family in text_string_to_metric_families(text)}
+    assert [sample.value for sample in found["oncewire_up"].samples] == [1]
+    labels = [sample.labels["partner"] for sample in found["oncewire_partner_arrivals"].samples]
+    assert len(set(labels)) == 2
+    assert all(len(label) < LABEL_MAX + 10 for label in labels)
 
 
-def test_a_thousand_partners_are_a_bounded_text(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with watched(tmp_path) as party:
-            seen = look(party.handler)
-        (partner,) = seen.partners
-        many = [with_fields(partner, peer=f"urn:test:partner-{one}") for one in range(1000)]
-        began = time.thread_time()
-        text = written(with_fields(seen, partners=many))
-        print(f"{len(text):,} bytes in {time.thread_time() - began:.3f} s of a processor")
-        lines = text.count(b"\n")
-        # Eight figures of each, and four of its outcomes.
-        assert 11_000 < lines < 14_000
-        assert len(text) < 1_500_000
-
-    run(work())
+async def test_a_thousand_partners_are_a_bounded_text(tmp_path: Path) -> None:
+    async with watched(tmp_path) as party:
+        seen = look(party.handler)
+    (partner,) = seen.partners
+    many = [with_fields(partner, peer=f"urn:test:partner-{one}") for one in range(1000)]
+    began = time.thread_time()
+    text = written(with_fields(seen, partners=many))
+    print(f"{len(text):,} bytes in {time.thread_time() - began:.3f} s of a processor")
+    lines = text.count(b"\n")
+    # Eight figures of each, and four of its outcomes.
+    assert 11_000 < lines < 14_000
+    assert len(text) < 1_500_000
 
 
 def test_a_look_reads_as_many_rows_of_a_large_store_as_of_a_small_one(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from typing import Any
 _OWN_ID = re.compile(rb"<(?:\w+:)?MessageId>([^<]+)<")
 _ID = re.compile(rb"<(?:\w+:)?(?:RefTo)?MessageId>([^<]+)<")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-_HEAD_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
