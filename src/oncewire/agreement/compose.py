@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from oncewire.agreement.agreement import (
@@ -120,12 +120,15 @@ def _unsaid() -> Layer:
     return {name: Value(name, default_of(key), Origin.DEFAULT) for name, key in KEYS.items()}
 
 
+def _said(values: Layer, name: str) -> Any:
+    value = values.get(name)
+    return default_of(KEYS[name]) if value is None else value.value
+
+
 def _derive(values: dict[str, Value], transports: tuple[str, ...]) -> None:
     """Fills what follows from other values (C3, C19, C22). An explicit value is never touched."""
 
-    def said(name: str) -> Any:
-        value = values.get(name)
-        return default_of(KEYS[name]) if value is None else value.value
+    said = partial(_said, values)
 
     def follow(name: str, value: object, rule: str) -> None:
         values.setdefault(name, Value(name, value, Origin.DEFAULT, rule))
@@ -162,9 +165,7 @@ def _derive(values: dict[str, Value], transports: tuple[str, ...]) -> None:
 def _acknowledgements(values: Layer) -> dict[str, Any]:
     """What our sender asks for, as it follows from the rules and the actor."""
 
-    def said(name: str) -> Any:
-        value = values.get(name)
-        return default_of(KEYS[name]) if value is None else value.value
+    said = partial(_said, values)
 
     rule, reliable = said("ack.request"), said("delivery.reliable")
     # The outcome of a reliable message is known by an acknowledgement alone: without one each

@@ -113,10 +113,6 @@ def _write_range(numbers: SequenceRange) -> object:
     return [numbers.first, numbers.last]
 
 
-def _read_extensions(raw: object) -> frozenset[Extension]:
-    return frozenset(listed(raw, EXTENSION.read, "a list of extensions"))
-
-
 def _read_path(raw: object) -> DocumentPath:
     return DocumentPath(read_text(raw))
 
@@ -135,7 +131,7 @@ RANGE = kind("the name of a sequence range, or [first, last]", _read_range, _wri
 EXTENSION = choice(Extension)
 EXTENSIONS = kind(
     "a list of " + ", ".join(extension.value for extension in Extension),
-    _read_extensions,
+    lambda raw: frozenset(listed(raw, EXTENSION.read, "a list of extensions")),
     lambda chosen: sorted(item.value for item in chosen),
 )
 CERTIFICATES = kind(

@@ -305,19 +305,6 @@ class RejectFile:
         return self._name
 
 
-def _publish(chosen: Plan, messages: list[WriterCommitMessage | None]) -> None:
-    """Let readers see the refused rows of a write that is done."""
-    for pending in _pending(chosen, messages):
-        if pending.exists():
-            pending.rename(pending.with_name(pending.name.removeprefix("_pending-")))
-
-
-def _discard(chosen: Plan, messages: list[WriterCommitMessage | None]) -> None:
-    """Forget the refused rows of a write that failed: it is run again, and finds them again."""
-    for pending in _pending(chosen, messages):
-        pending.unlink(missing_ok=True)
-
-
 def _pending(chosen: Plan, messages: list[WriterCommitMessage | None]) -> Iterator[Path]:
     for done in messages:
         if isinstance(done, Done) and done.rejected and chosen.rejects:
@@ -385,8 +372,8 @@ def _of(chosen: Plan, row: Mapping[str, Any], name: str) -> str:
     return chosen.defaults.get(name, OPTIONS[name][0]) if own is None else str(own)
 
 
-class OncewireWriter(DataSourceArrowWriter):
-    """For `frame.write`."""
+class OncewireWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
+    """For `frame.write` and `frame.writeStream`."""
 
     def __init__(self, chosen: Plan) -> None:
         self._plan = chosen
@@ -395,29 +382,14 @@ class OncewireWriter(DataSourceArrowWriter):
         """Send the rows of one task, on an executor."""
         return asyncio.run(_send_all(self._plan, iterator))
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Every row is stored by the party, or refused."""
-        _publish(self._plan, messages)
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:  # noqa: ARG002, N803
+        """Every row is stored by the party, or refused: readers may see the refused ones."""
+        for pending in _pending(self._plan, messages):
+            if pending.exists():
+                pending.rename(pending.with_name(pending.name.removeprefix("_pending-")))
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task failed; what was sent stays sent, and is not sent again."""
-        _discard(self._plan, messages)
-
-
-class OncewireStreamWriter(DataSourceStreamArrowWriter):
-    """For `frame.writeStream`."""
-
-    def __init__(self, chosen: Plan) -> None:
-        self._plan = chosen
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
-        """Send the rows of one task of a batch, on an executor."""
-        return asyncio.run(_send_all(self._plan, iterator))
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Every row of the batch is stored by the party, or refused."""
-        _publish(self._plan, messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """A task failed; the batch is played again."""
-        _discard(self._plan, messages)
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:  # noqa: ARG002, N803
+        """A task failed, and a batch is played again: what was sent stays sent, is not sent again,
+        and refused rows are found again."""
+        for pending in _pending(self._plan, messages):
+            pending.unlink(missing_ok=True)

@@ -268,21 +268,7 @@ class Findings:
 
     def known(self) -> PartialHeader:
         """The facts so far, as a value."""
-        return PartialHeader(
-            dialect=self.dialect,
-            kind=self.kind,
-            from_party=self.from_party,
-            to_party=self.to_party,
-            cpa_id=self.cpa_id,
-            conversation_id=self.conversation_id,
-            service=self.service,
-            action=self.action,
-            message_id=self.message_id,
-            ref_to_message_id=self.ref_to_message_id,
-            semantics=self.semantics,
-            sync_reply=self.sync_reply,
-            last_hop=self.last_hop,
-        )
+        return PartialHeader(*[getattr(self, name) for name in PartialHeader.__struct_fields__])
 
     def refusal(self, envelope: bytes = b"") -> ReadFault:
         """The one error that carries every fault and every fact."""

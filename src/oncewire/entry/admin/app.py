@@ -41,7 +41,6 @@ from oncewire.entry.admin.routes import (
     Served,
     Table,
     answered,
-    as_json,
     check_role,
     hosts_of,
     netloc,
@@ -54,6 +53,7 @@ from oncewire.entry.admin.tokens import Token, TokenFile
 from oncewire.entry.console.pages import Console, Page
 from oncewire.entry.console.sign_in import Session
 from oncewire.entry.control.client import Remote, tell_running
+from oncewire.entry.control.language import line_of
 from oncewire.entry.control.values import checked
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.messages.stored import contents_of, evidence_for, nth_content, open_at
@@ -155,7 +155,7 @@ class AdminApp:
                 replace(each, permission=None) if each.path in HEALTH else each for each in own
             )
         self.routes = (*verbs, *own, *MEETING.of(self._meeting))
-        self._page = as_json(
+        self._page = line_of(
             routes.page(
                 (each.path, each.method, each.permission, each.operation) for each in self.routes
             )

@@ -3,7 +3,6 @@ that tells all of them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
@@ -26,6 +25,7 @@ from oncewire.entry.admin.form import (
 )
 from oncewire.entry.admin.requests import MEDIA_TYPE, SCHEMA, Refused, parameters
 from oncewire.entry.admin.tokens import Token
+from oncewire.entry.control.language import line_of
 from oncewire.entry.control.values import FORMS
 from oncewire.entry.control.verb import Argument, Permission
 from oncewire.entry.control.verbs import MEANINGS, TABLE
@@ -340,14 +340,9 @@ def route_of(served: Served) -> Route:
     return Route(path, nothing, methods=[served.method])
 
 
-def as_json(value: Any) -> bytes:
-    """A value as JSON; lone surrogates are escaped."""
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
-
-
 def answered(value: Any, status: int = 200) -> Response:
     """The answer that holds a result."""
-    return Response(as_json({"result": value}), status, media_type="application/json")
+    return Response(line_of({"result": value}), status, media_type="application/json")
 
 
 def query_of(request: Request, asked: VerbForm) -> dict[str, Any]:

@@ -68,18 +68,15 @@ def books_at(
             f"{number_of(len(files), 'token')}",
             remedy="give a file with a token for each https://HOST:PORT, or one for all",
         )
-    tokens = iter(files * ports if len(files) == 1 else files)
+    # Without the end of its line.
+    held = [read_bytes(file, "token").decode("ascii", "replace").strip() for file in files]
+    tokens = iter(held * ports if len(held) == 1 else held)
     return [
-        AdminPortBook(text, _token_in(next(tokens)), None if ca is None else str(ca))
+        AdminPortBook(text, next(tokens), None if ca is None else str(ca))
         if is_admin_port(text)
         else book_at(Path(text))
         for text in texts
     ]
-
-
-def _token_in(file: Path) -> str:
-    """The token that a file holds, without the end of its line."""
-    return read_bytes(file, "token").decode("ascii", "replace").strip()
 
 
 def book_at(path: Path) -> Path | str:

@@ -170,15 +170,16 @@ def story_of(
     if party:
         called.setdefault(party, names(party, story.cpa_id))
     named = [_named(step, called) for step in story.steps]
+    # When a hub first sent it on, as the journals of others have it; 0: none has it.
+    sent = (row.at for *_, rows in there for row in rows if row.kind == trace.SENT)
+    sent_on = min(sent, default=0)
     return replace(
         story,
         why=_with_names(story.why + held, called),
         steps=tuple(_with_gap(named, kept)),
         elsewhere=tuple(name for name, _, _ in there),
         left_out=kept.left_out,
-        timing=time_of(
-            reader, names, kept, now, called, _onward(row for *_, r in there for row in r)
-        ),
+        timing=time_of(reader, names, kept, now, called, sent_on),
     )
 
 
@@ -233,11 +234,6 @@ def _with_gap(steps: Sequence[StoryStep], kept: Kept) -> Iterator[StoryStep]:
             what = f"{kept.left_out:,} steps in between are left out"
             yield StoryStep(step.at, node, "here", "", what, LEFT_OUT)
         yield step
-
-
-def _onward(rows: Iterable[Row]) -> Instant:
-    """When a hub first sent a message on, as the journals of others have it; 0: none has it."""
-    return min((row.at for row in rows if row.kind == trace.SENT), default=0)
 
 
 def time_of(

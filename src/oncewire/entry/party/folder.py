@@ -310,7 +310,8 @@ def make_party(
     make_folder(folder / "agreements")
     make_folder(folder / "data", PRIVATE_FOLDER)
     public = _public_host(url)
-    hosts = dict.fromkeys(("localhost", "127.0.0.1", "::1", *_certifiable(host), *public))
+    named = () if host in {"0.0.0.0", "::", ""} else (host,)  # noqa: S104 - only compared
+    hosts = dict.fromkeys(("localhost", "127.0.0.1", "::1", *named, *public))
     keys = make_keys(folder / "keys", name, now=now, kind=key_kind, hosts=hosts)
     write_new(folder / ".gitignore", _IGNORED, replace=True)
     text = _settings_text(name, own_id, party_type, host, port, url, tls=tls) + more
@@ -330,10 +331,6 @@ def _store_text(url: str) -> str:
             remedy="use postgresql://user@host/database, or leave it out for a file of its own",
         )
     return f"\n[store]\nurl = {quoted(url)}\n"
-
-
-def _certifiable(host: str) -> tuple[str, ...]:
-    return () if host in {"0.0.0.0", "::", ""} else (host,)  # noqa: S104 - only compared
 
 
 def _public_host(url: str) -> tuple[str, ...]:

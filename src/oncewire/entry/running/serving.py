@@ -88,7 +88,8 @@ class Reloading:
         """Look for changes for ever."""
         while True:
             await asyncio.sleep(RELOAD_EVERY)
-            if await asyncio.to_thread(self._has_changed):
+            seen = await asyncio.to_thread(self._look)
+            if seen != self._seen or await asyncio.to_thread(self._agreements.has_changed):
                 await self._take_over()
 
     async def begin(self) -> None:
@@ -152,9 +153,6 @@ class Reloading:
         self._handler.engine.context.keys = keys
         logger.info("keys and certificates were read anew")
         return {}
-
-    def _has_changed(self) -> bool:
-        return self._look() != self._seen or self._agreements.has_changed()
 
     def _look(self) -> Seen:
         """Our own key and certificate, and those of partners."""

@@ -200,14 +200,10 @@ class OncewireSource(DataSource):
         return OncewireStreamReader(request)
 
     def writer(self, schema: StructType, overwrite: bool) -> sink.OncewireWriter:
-        """For `frame.write`."""
+        """For `frame.write`, and for `frame.writeStream`."""
         return sink.OncewireWriter(self._plan(schema, overwrite))
 
-    def streamWriter(  # noqa: N802
-        self, schema: StructType, overwrite: bool
-    ) -> sink.OncewireStreamWriter:
-        """For `frame.writeStream`."""
-        return sink.OncewireStreamWriter(self._plan(schema, overwrite))
+    streamWriter = writer  # noqa: N815
 
     def _plan(self, schema: StructType, overwrite: bool) -> sink.Plan:
         if overwrite:
