@@ -26,7 +26,7 @@ from oncewire.message.form import AckRequest, Dialect, Form, Validation
 from oncewire.message.ids import Party
 from oncewire.message.instant import Instant, format_instant
 from oncewire.wire import answers, codec
-from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
+from oncewire.wire.limits import DEFAULT_LIMITS, beyond
 from oncewire.wire.mime.multipart import header_lines
 from oncewire.wire.parcel import Parcel, PartialHeader, ReadFault, Received
 from oncewire.wire.security import signature
@@ -60,31 +60,31 @@ class Capture:
     status: int | None = None
 
 
-def open_capture(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Capture:
+def open_capture(data: bytes) -> Capture:
     """The parcel in a file; ReadFault when it is none of the known kinds."""
     try:
-        return _open(data, limits)
+        return _open(data)
     except MimeProblem as error:
         raise ReadFault((error,)) from None
 
 
-def _open(data: bytes, limits: Limits) -> Capture:
+def _open(data: bytes) -> Capture:
     # From the most telling beginning to the least: a status line cannot be anything else, a header
     # line nearly anything.
     response = _RESPONSE.match(data)
     if response is not None:
-        parcel = _http(data[response.end() :], limits)
+        parcel = _http(data[response.end() :])
         return Capture(CaptureKind.HTTP_RESPONSE, parcel, int(response.group(1)))
     request = _REQUEST.match(data)
     if request is not None:
-        return Capture(CaptureKind.HTTP_REQUEST, _http(data[request.end() :], limits))
+        return Capture(CaptureKind.HTTP_REQUEST, _http(data[request.end() :]))
     start = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
     if start[:1] == b"<" or data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return Capture(CaptureKind.XML, Parcel("text/xml", data))
     if start[:2] == b"--":
         return Capture(CaptureKind.MULTIPART, _bare_multipart(data))
     if _HEADER_LINE.match(data):
-        headers, body = _head(data, limits)
+        headers, body = _head(data)
         return Capture(CaptureKind.MAIL, _parcel(headers, body))
     raise ReadFault(
         (
@@ -106,7 +106,7 @@ def _bare_multipart(data: bytes) -> Parcel:
     return Parcel(f'multipart/related; type="text/xml"; boundary="{boundary}"', body)
 
 
-def _head(data: bytes, limits: Limits) -> tuple[list[tuple[str, str]], bytes]:
+def _head(data: bytes) -> tuple[list[tuple[str, str]], bytes]:
     lines: list[bytes] = []
     position = 0
     while True:
@@ -117,11 +117,14 @@ def _head(data: bytes, limits: Limits) -> tuple[list[tuple[str, str]], bytes]:
             return header_lines(lines), data[position:]
         lines.append(line)
         # A mail has passed many servers, and each has signed its name.
-        if len(lines) > 4 * limits.part_header_lines or len(line) > limits.part_header_bytes:
+        if (
+            len(lines) > 4 * DEFAULT_LIMITS.part_header_lines
+            or len(line) > DEFAULT_LIMITS.part_header_bytes
+        ):
             raise beyond(
                 "the message has too many header lines",
                 "part_header_lines",
-                4 * limits.part_header_lines,
+                4 * DEFAULT_LIMITS.part_header_lines,
                 mime=True,
             )
         if newline < 0:
@@ -140,8 +143,8 @@ def _parcel(headers: list[tuple[str, str]], body: bytes) -> Parcel:
     return Parcel(content_type or "text/xml", body, tuple(others))
 
 
-def _http(data: bytes, limits: Limits) -> Parcel:
-    headers, body = _head(data, limits)
+def _http(data: bytes) -> Parcel:
+    headers, body = _head(data)
     parcel = _parcel(headers, body)
     encoding = parcel.header("transfer-encoding") or ""
     # Recorded on the wire, before the server put it together (RFC 2616 §3.6.1).
@@ -197,7 +200,6 @@ def describe_bytes(
 
 def describe(
     capture: Capture,
-    limits: Limits = DEFAULT_LIMITS,
     *,
     validation: Validation = Validation.REPORT,
     signature_state: str | None = None,
@@ -206,9 +208,9 @@ def describe(
     try:
         if capture.kind is CaptureKind.XML:
             # A bare header: its payloads were never in this file.
-            received = codec.read_header(capture.parcel.body, None, limits, validation=validation)
+            received = codec.read_header(capture.parcel.body, None, validation=validation)
             return describe_received(received, signature_state)
-        found = codec.read_all(capture.parcel, limits, validation=validation)
+        found = codec.read_all(capture.parcel, validation=validation)
     except ReadFault as fault:
         return describe_fault(fault)
     if len(found) == 1:
@@ -504,25 +506,24 @@ def compare(
     form: Form,
     *,
     now: Instant,
-    limits: Limits = DEFAULT_LIMITS,
 ) -> Comparison:
     """Both answers to a recorded request and their differences."""
     message_id: str | None
     try:
-        received = _read(request, limits, form.validation)
+        received = _read(request, form.validation)
         message_id = received.message.header.message_id
         ours = our_answer(received.message, form, now)
     except ReadFault as fault:
         message_id = fault.known.message_id
         ours = our_refusal(fault, form, now)
-    theirs = their_answer(answer, limits)
+    theirs = their_answer(answer)
     return Comparison(message_id, theirs, ours, tuple(differences(theirs, ours)))
 
 
-def _read(capture: Capture, limits: Limits, validation: Validation) -> Received:
+def _read(capture: Capture, validation: Validation) -> Received:
     if capture.kind is CaptureKind.XML:
-        return codec.read_header(capture.parcel.body, None, limits, validation=validation)
-    return codec.read(capture.parcel, limits, validation=validation)
+        return codec.read_header(capture.parcel.body, None, validation=validation)
+    return codec.read(capture.parcel, validation=validation)
 
 
 def our_answer(message: Message, form: Form, now: Instant) -> Answer:
@@ -560,12 +561,12 @@ def our_refusal(fault: ReadFault, form: Form, now: Instant) -> Answer:
     return Answer(AnswerKind.MESSAGE, answer, problem=fault.problem)
 
 
-def their_answer(capture: Capture | None, limits: Limits = DEFAULT_LIMITS) -> Answer:
+def their_answer(capture: Capture | None) -> Answer:
     """The recorded answer, as far as it can be read."""
     if capture is None or not capture.parcel.body.strip():
         return Answer(AnswerKind.NOTHING)
     try:
-        return Answer(AnswerKind.MESSAGE, _read(capture, limits, Validation.OFF).message)
+        return Answer(AnswerKind.MESSAGE, _read(capture, Validation.OFF).message)
     except ReadFault as fault:
         if fault.fault is not None:
             return Answer(AnswerKind.FAULT, fault_code=fault.fault.code)

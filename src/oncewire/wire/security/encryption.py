@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
@@ -83,7 +83,6 @@ def encrypt_chunks(
     recipient: x509.Certificate,
     mime_type: str,
     choice: EncryptionChoice,
-    entropy: Callable[[int], bytes] = os.urandom,
 ) -> Iterator[bytes]:
     """The EncryptedData document of a part, piece by piece: the part need not fit in memory."""
     if choice.data == "tripledes-cbc" or choice.data not in DATA_URIS:
@@ -92,13 +91,13 @@ def encrypt_chunks(
         )
     family, _, mode = choice.data.partition("-")
     # A new key for each part: with one key a vector used twice would break GCM.
-    content_key = entropy(KEY_BYTES[family])
+    content_key = os.urandom(KEY_BYTES[family])
     wrapped = _wrap(content_key, recipient, choice.key)
     yield _document_start(recipient, mime_type, choice, wrapped).encode()
     if mode == "gcm":
-        octets = _gcm_octets(chunks, content_key, entropy(GCM_IV))
+        octets = _gcm_octets(chunks, content_key, os.urandom(GCM_IV))
     else:
-        octets = _cbc_octets(chunks, content_key, entropy(16))
+        octets = _cbc_octets(chunks, content_key, os.urandom(16))
     held = bytearray()
     for piece in octets:
         held += piece
