@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.admin.meeting import Meeting
+from oncewire.entry.admin.routes import Meeting
 from oncewire.entry.admin.server import admin_port
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.party.folder import FILE_MAX, card_of

@@ -22,7 +22,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Match
 
 from oncewire.entry.admin import feed, form, reports, routes
-from oncewire.entry.admin.meeting import MEETING, Meeting
 from oncewire.entry.admin.requests import (
     Refused,
     documents,
@@ -36,8 +35,10 @@ from oncewire.entry.admin.requests import (
     whole,
 )
 from oncewire.entry.admin.routes import (
+    MEETING,
     NOBODY,
     TEXT,
+    Meeting,
     Served,
     Table,
     answered,

@@ -130,7 +130,7 @@ JSON_MAX = 64 * 1024
 
 _ANY = "application/octet-stream"
 
-FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+FORM_TYPES = ("application/x-www-form-urlencoded", "multipart/form-data")
 """Media types that a form on a foreign page can send without a preflight."""
 
 
@@ -181,7 +181,7 @@ async def documents(
     """The documents of a request, for as long as it takes to hand them in."""
     media_type = request.headers.get("content-type", "")
     kind = media_type.partition(";")[0].strip().lower()
-    if kind in FORMS:
+    if kind in FORM_TYPES:
         raise Refused(
             415, "media-type", f"a document is not sent as {kind}", "send it as the body itself"
         )
