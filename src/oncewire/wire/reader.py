@@ -445,13 +445,6 @@ class PayloadEnded:
 Event: TypeAlias = HeaderRead | PayloadStarted | PayloadData | PayloadEnded
 
 
-class _Ended(NamedTuple):
-    """From where to where in the body the content of a part went."""
-
-    begin: int | None
-    end: int
-
-
 class _Part:
     """A payload on its way."""
 
@@ -500,7 +493,8 @@ class Reader:
         self._extra_digests: list[tuple[str, str, bytes]] = []
         self._extra_names: tuple[str, ...] = ()
         # Parts that came before the root part, held until it is read.
-        self._held: list[PartHeaders | bytes | _Ended] = []
+        # An end says from where to where in the body the content went.
+        self._held: list[PartHeaders | bytes | tuple[int | None, int]] = []
         self._held_bytes = 0
         self._multipart: MultipartReader | None = None
         # Of a header that is no part of a multipart; None where it travels as it is.
@@ -616,14 +610,14 @@ class Reader:
             for item in held:
                 if isinstance(item, PartHeaders):
                     self._start_payload(item)
-                elif isinstance(item, _Ended):
-                    self._end_payload(item)
-                else:
+                elif isinstance(item, bytes):
                     self._payload_data(item)
+                else:
+                    self._end_payload(*item)
         elif self._received is None:
-            self._held.append(_Ended(begin, end))
+            self._held.append((begin, end))
         else:
-            self._end_payload(_Ended(begin, end))
+            self._end_payload(begin, end)
 
     # Root part
 
@@ -699,7 +693,7 @@ class Reader:
         else:
             self._events.append(PayloadData(data))
 
-    def _end_payload(self, ended: _Ended) -> None:
+    def _end_payload(self, begin: int | None, end: int) -> None:
         part, self._part = self._part, None
         if part is None:
             return
@@ -716,7 +710,6 @@ class Reader:
         except InvalidValue as problem:
             raise MimeProblem(problem.problem, location="MIME", remedy=problem.remedy) from None
         self._payloads.append(payload)
-        begin, end = ended
         encoding = part.headers.transfer_encoding
         self._places.append(None if begin is None else PartPlace(begin, end - begin, encoding))
         self._extra_digests.extend(

@@ -16,6 +16,7 @@ from oncewire.message.envelope import (
     Acknowledgment,
     AckRequested,
     Actor,
+    Compression,
     DeliverySemantics,
     Error,
     ErrorList,
@@ -26,10 +27,12 @@ from oncewire.message.envelope import (
     RoutingHeader,
     SequenceNumber,
     SequenceStatus,
+    Split,
     Stretch,
 )
 from oncewire.message.form import AckRequest, Extension, Form, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, is_uri
+from oncewire.message.instant import Instant
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.xml import (
     attribute,
@@ -82,7 +85,7 @@ def write(message: Message, form: Form) -> bytes:
     if header.descriptions:
         parts.append(_descriptions(header.descriptions))
     if header.split is not None:
-        parts.append(_split(header, form))
+        parts.append(_split(header.split, form))
     if header.foreign:
         parts.extend(foreign_text(element, _OWN) for element in header.foreign)
     parts.append("</eb:MessageHeader>")
@@ -100,6 +103,30 @@ def write(message: Message, form: Form) -> bytes:
     parts.append(_body(message, form))
     parts.append("</SOAP:Envelope>")
     return "".join(parts).encode()
+
+
+def write_acknowledgment(asked: Header, own: Party, message_id: str, now: Instant) -> bytes:
+    """The To Party's acknowledgment of a message, as `write` writes one that says nothing more."""
+    moment = f"<eb:Timestamp>{written_moment(now)}</eb:Timestamp>"
+    about = f"<eb:RefToMessageId>{identifier(asked.message_id)}</eb:RefToMessageId>"
+    return (
+        f"{_addressed(asked, asked.to_party, asked.from_party)}"
+        f"<eb:Service>{n.SIGNAL_SERVICE}</eb:Service><eb:Action>{MessageKind.ACKNOWLEDGMENT.value}</eb:Action>"
+        f"<eb:MessageData><eb:MessageId>{identifier(message_id)}</eb:MessageId>{moment}{about}"
+        "</eb:MessageData></eb:MessageHeader>"
+        f'<eb:Acknowledgment {_BLOCK} SOAP:actor="{Actor.TO_PARTY_MSH.value}">{moment}{about}'
+        f"{_party('From', Party(own.ids))}</eb:Acknowledgment></SOAP:Header><SOAP:Body/>"
+        "</SOAP:Envelope>"
+    ).encode()
+
+
+def _addressed(header: Header, from_party: Party, to_party: Party) -> str:
+    """The envelope up to the Service."""
+    return (
+        f"{_OPEN}{_party('From', from_party)}{_party('To', to_party)}"
+        f"<eb:CPAId>{identifier(header.cpa_id)}</eb:CPAId>"
+        f"<eb:ConversationId>{identifier(header.conversation_id)}</eb:ConversationId>"
+    )
 
 
 def _opening(header: Header) -> str:
@@ -124,9 +151,7 @@ def _opening(header: Header) -> str:
         else ""
     )
     return (
-        f"{_OPEN}{_party('From', header.from_party)}{_party('To', header.to_party)}"
-        f"<eb:CPAId>{identifier(header.cpa_id)}</eb:CPAId>"
-        f"<eb:ConversationId>{identifier(header.conversation_id)}</eb:ConversationId>"
+        f"{_addressed(header, header.from_party, header.to_party)}"
         f"<eb:Service{optional_attribute('eb:type', service.type)}>{identifier(service.value)}"
         f"</eb:Service><eb:Action>{identifier(header.action)}</eb:Action>"
         f"<eb:MessageData><eb:MessageId>{identifier(header.message_id)}</eb:MessageId>"
@@ -198,10 +223,7 @@ def _description(language: str, words: str) -> str:
     return f'<eb:Description xml:lang="{lang}">{text(words)}</eb:Description>'
 
 
-def _split(header: Header, form: Form) -> str:
-    split = header.split
-    if split is None:
-        return ""
+def _split(split: Split, form: Form) -> str:
     if Extension.SPLIT not in form.extensions:
         raise InvalidValue(
             "the message is part of a split document, but the agreement has no `split` extension",
@@ -364,7 +386,7 @@ def _reference(reference: Reference, form: Form) -> str:
     if reference.descriptions:
         inner += _descriptions(reference.descriptions)
     if reference.compression is not None:
-        inner += _compression(reference, form)
+        inner += _compression(reference.compression, form)
     if reference.stretch is not None:
         inner += _stretch(reference.stretch)
     for element in reference.foreign:
@@ -376,10 +398,7 @@ def _reference(reference: Reference, form: Form) -> str:
     )
 
 
-def _compression(reference: Reference, form: Form) -> str:
-    compression = reference.compression
-    if compression is None:
-        return ""
+def _compression(compression: Compression, form: Form) -> str:
     if Extension.COMPRESSION not in form.extensions:
         raise InvalidValue(
             "a payload is compressed, but the agreement has no `compression` extension",
