@@ -49,6 +49,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "tests/pipeline/test_oncewire_source.py",
             "tests/pipeline/test_readers.py",
             "tests/pipeline/test_sink.py",
+            "tests/pipeline/test_standalone.py",
             "tests/pipeline/test_stores.py",
             "tests/pipeline/test_submit.py",
         ),

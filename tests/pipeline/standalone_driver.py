@@ -1,6 +1,7 @@
 """Every job in a standalone cluster, on journals that are in PostgreSQL."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def main() -> None:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.memory": "700m",
+            "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
             # A worker of Python may begin late on a busy machine.
             "spark.python.authenticate.socketTimeout": "120s",
         },

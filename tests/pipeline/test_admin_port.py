@@ -2,7 +2,7 @@
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -12,12 +12,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import GreaterThan, In, IsNotNull, LessThanOrEqual
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from oncewire.entry.admin.server import admin_port
-from oncewire.entry.admin.tokens import TokenFile
 from oncewire.entry.cli.lake import books_at
-from oncewire.entry.control.verb import Permission
-from oncewire.entry.party.folder import KeyKind, make_keys, make_party
-from oncewire.entry.party.settings import load
+from oncewire.entry.party.folder import make_keys
 from oncewire.errors import InvalidValue, JournalProblem, NotAllowed, StoreGone
 from oncewire.handler.world import RealWorld
 from oncewire.journal.row import COLUMNS, Row
@@ -31,8 +27,8 @@ from oncewire.pipeline.sources.admin_port import AdminPortBook
 from oncewire.pipeline.sources.journal_source import open_book
 from oncewire.pipeline.sources.oncewire import oncewire_source_for
 from oncewire.store.sqlite.store import SqliteStore
-from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
+from tests.pipeline.admin_ports import Opened, Port, opening
 from tests.pipeline.books import make_store, small_year, tables, take_in_here
 from tests.ports import free_port
 from tests.store.samples import row
@@ -43,47 +39,11 @@ ROWS = small_year()[1]["globex"]
 COUNT = len(ROWS)
 
 
-class Port:
-    """globex's admin port on a store with these rows; no handler runs."""
-
-    def __init__(self, folder: Path, url: str, tokens: TokenFile) -> None:
-        self.store, self.url = folder / "data" / "oncewire.db", url
-        self.token = tokens.add("lake", (Permission.LOOK,))
-        self.taker = tokens.add("shop", (Permission.TAKE,))
-        self.rest = {"url": url, "token": self.token}
-
-    def book(self) -> AdminPortBook:
-        return AdminPortBook(self.url, self.token)
-
-
-Opened = Callable[..., Port]
-
-
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
     """Opens the admin port of a new party with the journal of globex."""
-    served = Served(tmp_path_factory.mktemp("ports"))
-    doors = []
-
-    def make(name: str, rows: list[Row], **more: object) -> Port:
-        folder = served.folder / name / "globex"
-        make_party(folder, "globex", now=RealWorld().now(), port=1, key_kind=KeyKind.EC)
-        flags = {"admin.port": free_port(), **more}
-        settings = load(folder, environ={}, flags=flags).settings
-        make_store(settings.path(settings.store.path), "globex", rows)
-        door = admin_port(settings, flags)
-        served.do(door.__aenter__())
-        doors.append(door)
-        scheme = "https" if more else "http"
-        url = f"{scheme}://127.0.0.1:{settings.admin.port}"
-        return Port(folder, url, TokenFile(settings.path(settings.admin.tokens)))
-
-    try:
-        yield make
-    finally:
-        for door in doors:
-            served.do(door.__aexit__(None, None, None))
-        served.close()
+    with opening(tmp_path_factory.mktemp("ports")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
-import zipfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -18,41 +16,6 @@ from tests.parts import ROOT
 from tests.pipeline.books import make_export, make_store, small_year
 
 pytestmark = pytest.mark.spark
-
-# What `oncewire[spark]` needs to read and judge; no database, no server, no command line.
-NEEDED = (
-    "pyspark", "py4j", "pyarrow", "numpy", "numpy.libs", "pandas", "dateutil", "pytz", "six.py",
-    "tzdata", "lxml", "msgspec", "cryptography", "cffi", "pycparser",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A second environment: the wheel, built now, and what an executor needs beside it."""
-    folder = tmp_path_factory.mktemp("executor")
-    built = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert built.returncode == 0, built.stderr
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
-    python = folder / "env" / "bin" / "python"
-    site = Path(
-        subprocess.run(
-            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-            capture_output=True, text=True, check=True,
-        ).stdout.strip()
-    )  # fmt: skip
-    (wheel,) = (folder / "dist").glob("*.whl")
-    with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(site)
-    ours = Path(sysconfig.get_path("purelib"))
-    for name in NEEDED:
-        if (ours / name).exists():
-            (site / name).symlink_to(ours / name)
-    for library in ours.glob("_cffi_backend*"):
-        (site / library.name).symlink_to(library)
-    return python
 
 
 def test_every_job_runs_on_separate_executors(interpreter: Path, tmp_path: Path) -> None:

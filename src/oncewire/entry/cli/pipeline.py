@@ -279,7 +279,7 @@ def reconcile(
     places: list[tuple[Path | str, str | None]]
     if lake is not None:
         need_lake(lake)
-        places = [(lake, first), (lake, second)]
+        places = [(book_at(lake), node) for node in (first, second)]
     else:
         places = [(book_at(Path(name)), None) for name in (first, second)]
     with on() as (spark, tell):
