@@ -3,8 +3,9 @@
     python -m bench.pipeline_runs [rows] [folder]
 
 Takes a year (of 200,000 rows unless said otherwise) apart by time, and takes it into lakes again:
-one per cent more against the whole; 200 messages; batches of a stream; many small runs, and what
-they leave for `verify`; one channel with nine tenths of the messages against ten equal ones.
+one per cent more against the whole; 400 and 10,000 rows more on 100,000, against one Spark job with
+one shuffle; 200 messages; batches of a stream; many small runs, and what they leave for `verify`;
+one channel with nine tenths of the messages against ten equal ones.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from bench.pipeline import Spent, middle, processor_seconds, timed, year
+from bench.pipeline import Spent, counting, middle, processor_seconds, spend, timed, year
 from oncewire.journal.row import JOURNAL_VERSION, Row
 from oncewire.lab.sample_year.generate import rows_of_year
 from oncewire.lab.sample_year.plan import Plan, make_plan
@@ -39,7 +40,9 @@ ROWS = 200_000
 RUNS, PASSES = 150, 9
 BATCH, BATCHES = 400, 12
 SKEWED = 20_000
+BEFORE, FEW, FEW_PASSES = 100_000, (400, 10_000), 5
 AIM_MORE, AIM_LITTLE, AIM_VERIFY, AIM_BATCH, AIM_HOT = 0.05, 10.0, 1.3, 5.0, 1.8
+AIM_FEW = 4.0
 
 
 class Journals:
@@ -50,6 +53,9 @@ class Journals:
         self._taken = dict.fromkeys(nodes, 0)
         self.until = 0
         """The last instant that they tell of: whoever reads them reads them then."""
+        self.written: list[Path] = []
+        self.newest: list[Path] = []
+        """Their files, and those of the last time that they grew."""
         self._files = count()
         for node in nodes:
             (folder / node).mkdir(parents=True)
@@ -94,15 +100,17 @@ class Journals:
             [chunk for rows in self._nodes.values() for chunk in rows["at"].chunks]
         )
         until = pc.quantile(instants, share, interpolation="lower")[0].as_py()
-        self.until = until
+        self.until, self.newest = until, []
         for node, rows in self._nodes.items():
             start = self._taken[node]
             # A journal is in the order of its positions, whatever its clock did.
             end = pc.sum(pc.less_equal(rows["at"], until)).as_py() if share < 1 else len(rows)
             if end > start:
-                name = f"part-{next(self._files):05d}.parquet"
-                pq.write_table(rows.slice(start, end - start), self.folder / node / name)
+                file = self.folder / node / f"part-{next(self._files):05d}.parquet"
+                pq.write_table(rows.slice(start, end - start), file)
+                self.newest.append(file)
                 self._taken[node] = end
+        self.written += self.newest
 
 
 def more(spark: SparkSession, source: Lake, folder: Path) -> None:
@@ -120,6 +128,43 @@ def more(spark: SparkSession, source: Lake, folder: Path) -> None:
         f"{little.cpu / whole.cpu:.3f} of the processor time (aim <= {AIM_MORE})",
         flush=True,
     )
+
+
+def few(spark: SparkSession, source: Lake, folder: Path) -> None:
+    """Some rows more on many, each time beside one job with one shuffle: of these, and of all."""
+    journals = Journals.of_lake(source, folder / "few")
+    lake, every = Lake(folder / "few-lake"), source.current().rows("journal")
+    took: dict[tuple[int, str], list[Spent]] = {}
+    taken = BEFORE
+    journals.grow(taken / every)
+    jobs.run(spark, lake, [journals.folder], now=journals.until)
+    # The first pass of each size warms.
+    for number, rows in [(number, rows) for number in range(FEW_PASSES + 1) for rows in FEW]:
+        taken += rows
+        journals.grow(taken / every)
+        found = {
+            "run": timed(lambda: jobs.run(spark, lake, [journals.folder], now=journals.until)),
+            "floor": timed(lambda: one_shuffle(spark, lake, journals.newest)),
+            "floor of all": timed(lambda: one_shuffle(spark, lake, journals.written)),
+        }
+        for name, spent in found.items() if number else ():
+            took.setdefault((rows, name), []).append(spent)
+    for rows in FEW:
+        run, floor, of_all = (middle(took[rows, name]) for name in found)
+        print(
+            f"{rows:,} rows more on {BEFORE:,}: {run}; one job with one shuffle of them {floor}, "
+            f"of all {of_all}: wall {run.wall / floor.wall:.1f} and {run.wall / of_all.wall:.1f} "
+            f"(aim <= {AIM_FEW}), processor {run.cpu / floor.cpu:.1f} and "
+            f"{run.cpu / of_all.cpu:.1f}",
+            flush=True,
+        )
+
+
+def one_shuffle(spark: SparkSession, lake: Lake, files: Sequence[Path]) -> None:
+    """One job: rows of journals, by message, through a fold that only counts."""
+    rows = lake.read_folders(spark, JOURNAL, list(map(str, files)))
+    by_message = rows.repartition(2, "message_id").sortWithinPartitions("message_id")
+    spend(by_message.mapInArrow(counting("message_id"), "keys long"))
 
 
 def many(spark: SparkSession, source: Lake, folder: Path) -> None:
@@ -234,6 +279,7 @@ def bench(rows: int, folder: Path, chosen: Sequence[str] = ()) -> None:
     with tempfile.TemporaryDirectory(prefix="oncewire-bench-") as aside:
         parts = {
             "more": lambda: more(spark, source, Path(aside)),
+            "few": lambda: few(spark, source, Path(aside)),
             "little": lambda: little(spark, Path(aside)),
             "stream": lambda: stream(spark, source, Path(aside)),
             "many": lambda: many(spark, source, Path(aside)),

@@ -3,33 +3,43 @@
     python -m bench.pipeline_year [messages] [folder]
 
 Generates the year (unless the folder has it), takes 99 per cent of its rows by time into a lake and
-then the rest, judges it with `verify`, and compares both verdicts with the answer key. Prints the
-processor time of each step, what the longest of the processes held, and how much was read and
-written by the second run. Ends with status 1 where anything is missed, invented or too dear.
+then the rest; then a tenth and three tenths into new ones, to see what a row costs in each size.
+Judges the whole with `verify`, and compares both verdicts with the answer key. Prints the processor
+time of each step and the most that a process held until then. Ends with status 1 where anything is
+missed, invented or too dear.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.pipeline import Spent, timed
-from bench.pipeline_runs import AIM_MORE, Journals
+from bench.pipeline_runs import AIM_MORE
+from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.lab.sample_year.generate import generate
 from oncewire.pipeline import jobs
 from oncewire.pipeline.judging.check import judge_lake
+from oncewire.pipeline.lake.columns import JOURNAL
 from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.version import write_node_file
 from oncewire.pipeline.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MESSAGES, SEED = 1_000_000, 6
+SHARES = (0.01, 0.1, 0.3, 0.99, 1.0)
+"""Of the rows by time: how far journals go. The first is for the session to get warm."""
+WARM, TENTH, THIRD, MOST, WHOLE = range(5)
 
 Key = Counter[tuple[str, str | None]]
 
@@ -102,27 +112,80 @@ def shown(held: dict[str, float]) -> str:
     return ", ".join(f"{name} {size:,.0f} MB" for name, size in held.items())
 
 
+def divide(year: Path, aside: Path) -> list[int]:
+    """Write the journals of a year in pieces by time, node by node, because one is held whole;
+    until when each piece goes."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
+
+    lake = Lake(year)
+    found = {
+        entry.key: ds.dataset(lake.root / entry.path, format="parquet")
+        for entry in lake.current().journal
+    }
+    instants = pa.concat_tables([one.to_table(columns=["at"]) for one in found.values()])["at"]
+    until: list[int] = pc.quantile(instants, SHARES, interpolation="lower").to_pylist()
+    for node, one in found.items():
+        rows, start = one.to_table(columns=JOURNAL.fieldNames()).sort_by("seq"), 0
+        for number, last in enumerate(until):
+            # A journal is in the order of its positions, whatever its clock did.
+            count = pc.sum(pc.less_equal(rows["at"], last)).as_py()
+            end = len(rows) if number == len(until) - 1 else count
+            if end > start:
+                folder = aside / str(number) / node
+                folder.mkdir(parents=True)
+                pq.write_table(rows.slice(start, end - start), folder / f"part-{number}.parquet")
+            start = max(start, end)
+    return until
+
+
+def go_on(aside: Path, numbers: Iterable[int], journals: Path) -> None:
+    """Let journals have these pieces more."""
+    for number in numbers:
+        for part in sorted((aside / str(number)).glob("*/*.parquet")):
+            folder = journals / part.parent.name
+            if not folder.is_dir():
+                folder.mkdir(parents=True)
+                write_node_file(folder, part.parent.name, JOURNAL_VERSION)
+            (folder / part.name).hardlink_to(part)
+
+
 def bench(messages: int, folder: Path) -> bool:
     folder.mkdir(parents=True, exist_ok=True)
     spark = open_session("bench", master="local[2]")
     source, planted = year_of(spark, folder, messages)
-    with tempfile.TemporaryDirectory(prefix="oncewire-bench-", dir=folder) as aside:
-        journals, lake = Journals.of_lake(source, Path(aside) / "more"), Lake(Path(aside) / "lake")
-        spent: list[Spent] = []
-        for share in (0.99, 1):
-            journals.grow(share)
+    print(f"held {shown(peaks())}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="oncewire-bench-", dir=folder) as made:
+        aside = Path(made) / "pieces"
+        # In a process of its own, so that what the driver held is what runs need.
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            until = pool.submit(divide, source.root, aside).result()
+
+        def run(name: str, begin: int, end: int) -> tuple[Lake, Spent]:
+            """Take these pieces in; each name is a lake."""
+            lake, journals = Lake(Path(made) / name), Path(made) / f"journals of {name}"
+            go_on(aside, range(begin, end + 1), journals)
             rows = lake.current_or_new().rows("journal")
             # Read months later, what waited at the end of the year would be lost by then.
-            spent.append(
-                timed(
-                    lambda: jobs.run(spark, lake, [journals.folder], now=journals.until, tell=tell)
-                )
-            )
+            took = timed(lambda: jobs.run(spark, lake, [journals], now=until[end], tell=tell))
             added = lake.current().rows("journal") - rows
-            print(f"run: {added:,} rows more than {rows:,} in {spent[-1]}", flush=True)
-        ratio = spent[1].cpu / spent[0].cpu
+            print(
+                f"run: {added:,} rows more than {rows:,} in {took}: "
+                f"{took.cpu / added * 1e6:.0f} us of processor a row; held {shown(peaks())}",
+                flush=True,
+            )
+            return lake, took
+
+        run("warm", 0, WARM)
+        lake, most = run("year", 0, MOST)
+        _, rest = run("year", WHOLE, WHOLE)
+        ratio = rest.cpu / most.cpu
         print(f"{ratio:.3f} of the processor time (aim <= {AIM_MORE})", flush=True)
         right = same("gold", gold(lake), planted)
+        run("tenth", 0, TENTH)
+        run("third", 0, THIRD)
         judged = []
         took = timed(lambda: judged.append(judge_lake(spark, lake, tell=tell)))
         print(f"verify: {judged[0].rows:,} rows in {took}; held {shown(peaks())}", flush=True)
