@@ -252,8 +252,8 @@ _INCOMING = {
     "attempts": "CAST(NULL AS bigint)", "since": "received_at",
 }  # fmt: skip
 _HEAD = (
-    "SELECT coalesce((SELECT since FROM journal_row WHERE seq = ?1 + 1), "
-    "(SELECT head FROM counter WHERE journal = ?1))"
+    "SELECT coalesce((SELECT since FROM journal_row WHERE seq = ? + 1), "
+    "(SELECT head FROM counter WHERE journal = ?))"
 )
 _CHAINED_FROM = "SELECT seq FROM journal_row WHERE since IS NOT NULL ORDER BY seq LIMIT 1"
 _STATE_TABLES = {"outgoing": (_OUTGOING, "position"), "incoming": (_INCOMING, "row")}
@@ -299,7 +299,7 @@ class SqlBook(ABC):
         return Mark(*rows[0]) if rows else None
 
     def head(self, seq: int) -> str | None:
-        found = self._run(_HEAD, (seq,))[0][0] if self._chained else None
+        found = self._run(_HEAD, (seq, seq))[0][0] if self._chained else None
         return None if found is None else "" if found == START else found.hex()
 
     def chained_from(self) -> int:
