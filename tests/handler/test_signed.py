@@ -133,6 +133,17 @@ def test_a_signed_acknowledgement_of_other_digests_settles_nothing() -> None:
         assert not proves_receipt(received, replace(digest, references=some))
 
 
+def test_nobody_is_asked_to_sign_that_a_best_effort_message_came() -> None:
+    """Where only a header's words count, its receiver may take it for a reliable one."""
+    more = '[ack]\nrequest = "whenStated"\nsignature = "always"\nhop_request = "Signed"\n'
+    more += '[duplicate]\nelimination = "always"\n[delivery]\nheader_conflict = "b"\n'
+    pair = signed_pair(more=more)
+    sent = pair.send(best_effort=True)
+    assert pair.state(sent.message_id) is OutgoingState.SENT
+    assert "ack_sent" in pair.kinds("beta")
+    assert "ignored" not in pair.kinds("alpha")
+
+
 def test_encrypted_payloads_travel_closed_and_arrive_open() -> None:
     pair = signed_pair(encrypt=True)
     sent = pair.send()

@@ -250,11 +250,11 @@ def _is_proven(
 
 def _wants_signed(terms: Terms, proof: Proof) -> bool:
     """Whether the word of the To Party, or of a hub, has to be signed. The To Party is the next
-    handler too where nothing else was asked of it."""
+    handler too where nothing else was asked of it. A best-effort message asks nobody."""
     receipt = terms.ack_requested
     nearest = proof is Proof.HOP or receipt is AckRequest.NONE
     near = terms.hop_ack_requested if nearest else AckRequest.NONE
-    return AckRequest.SIGNED in (receipt, near)
+    return terms.reliable and AckRequest.SIGNED in (receipt, near)
 
 
 def _ignore_stray(
