@@ -43,6 +43,8 @@ def main() -> None:
             **BRIEF,
             "spark.pyspark.python": interpreter,
             "spark.executor.memory": "1g",
+            # A worker of Python may begin late on a busy machine.
+            "spark.python.authenticate.socketTimeout": "120s",
             "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
