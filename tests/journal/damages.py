@@ -773,3 +773,119 @@ def _write(who: str, kind: str, times: int) -> Callable[[Rows], Rows]:
 
 for _worlds, _who, _kind, _times, _told in WRITTEN:
     damage(_worlds, _told)(_write(_who, _kind, _times))
+
+
+# --- what a node keeps of a message from its first row on --------------------------------------
+
+KEPT: list[tuple[str, str, str, str, str | int]] = [
+    (PROMISED, "sender", "submitted", "hop", +3),
+    (PROMISED, "sender", "sent", "hop", +3),
+    (PROMISED, "sender", "acknowledged", "hop", +3),
+    (PROMISED, "sender", "acknowledged", "attempt", +1),
+    (NUMBERED, "sender", "submitted", "channel", "forged"),
+    ("laps, window", "receiver", "received", "hop", +3),
+    ("laps, window", "receiver", "ack_sent", "hop", +3),
+    ("hub, crowd", "hub", "forwarded", "hop", +3),
+]
+"""As `FORGED`; each of them contradicts the other rows of its node."""
+
+for _worlds, _who, _kind, _column, _value in KEPT:
+    damage(_worlds, STEPS)(_forge(_who, _kind, _column, _value))
+
+
+def _replace_terms(who: str, kind: str) -> Callable[[Rows], Rows]:
+    """The node has had another agreement, too, and one row of a message names it."""
+
+    def do(rows: Rows) -> Rows:
+        row = of(rows, settled(rows), kind, NODES[who](rows))
+        known = next(each for each in rows if each.kind == "terms" and each.node == row.node)
+        other = terms_id_of({**json.loads(known.detail or ""), "retries": 4})
+        rows = changed(rows, row, terms_id=other)
+        return added(rows, known, known._replace(terms_id=other, detail=said(known, retries=4)))
+
+    do.__name__ = f"{kind} of the {who}: under the terms of another agreement"
+    return do
+
+
+for _who, _kinds in (
+    ("sender", ("submitted", "sent", "acknowledged")),
+    ("receiver", ("received", "ack_sent", "handed_over", "confirmed")),
+):
+    for _kind in _kinds:
+        damage(PROMISED, STEPS)(_replace_terms(_who, _kind))
+
+for _worlds, _who, _kind in (
+    ("window, laps, hub, plain, failing, best effort", "sender", "submitted"),
+    (PROMISED, "receiver", "ack_sent"),
+    ("hub, crowd", "hub", "forwarded"),
+):
+    damage(_worlds, STEPS)(_write(_who, _kind, 2))
+
+damage(PROMISED, ("S1", "invented"))(_write("receiver", "received", 0))
+damage("window, laps, plain, failing", BOOKS)(_forge("receiver", "received", "transport", "smtp"))
+
+
+@damage("window, laps, plain, failing", BOOKS)
+def a_copy_came_over_another_transport(rows: Rows) -> Rows:
+    return changed(rows, pick(rows, "duplicate"), transport="smtp")
+
+
+@damage("window, laps, plain, failing", STEPS)
+def a_copy_came_from_another_partner(rows: Rows) -> Rows:
+    return changed(rows, pick(rows, "duplicate"), peer="urn:forged")
+
+
+@damage(PROMISED, STEPS)
+def an_attempt_failed_that_had_not_begun(rows: Rows) -> Rows:
+    row = pick(rows, "send_failed")
+    return changed(rows, row, attempt=(row.attempt or 0) + 1)
+
+
+@damage("failing, crowd", STEPS)
+def it_failed_twice(rows: Rows) -> Rows:
+    row = pick(rows, "failed")
+    return added(rows, row, row)
+
+
+@damage("failing, crowd", STEPS)
+def its_retries_were_used_up_twice(rows: Rows) -> Rows:
+    row = pick(rows, "exhausted")
+    return added(rows, row, row)
+
+
+@damage(PROMISED, ("S5", "wrong_outcome"))
+def an_acknowledgement_is_late_and_nothing_had_failed(rows: Rows) -> Rows:
+    row = of(rows, settled(rows), "acknowledged", first_node(rows))
+    return changed(rows, row, detail=said(row, late=True))
+
+
+for _who, _kind in (("sender", "sent"), ("sender", "submitted"), ("receiver", "handed_over")):
+    for _column in ("at", "mono"):
+        for _by in (HOUR, -HOUR):
+            damage("window, hub, plain", CLOCK)(_forge(_who, _kind, _column, _by))
+
+
+# --- parts of a document ----------------------------------------------------------------------
+
+PARTS = ("S13", "contradiction")
+
+
+def _say(kind: str, message_id: str, **facts: Any) -> Callable[[Rows], Rows]:
+    def do(rows: Rows) -> Rows:
+        row = of(rows, message_id, kind)
+        return changed(rows, row, detail=said(row, **facts))
+
+    do.__name__ = f"{kind} of {message_id}: {', '.join(facts)}"
+    return do
+
+
+for _kind in ("submitted", "received"):
+    damage("document", PARTS)(_say(_kind, "part2", split_number=3))
+    damage("document", PARTS)(_say(_kind, "part2", split_total=4))
+damage("document", PARTS)(_say("submitted", "part2", document_digest=NOTHING))
+
+
+@damage("document", STEPS)
+def a_part_was_submitted_twice(rows: Rows) -> Rows:
+    row = of(rows, "part2", "submitted")
+    return added(rows, row, row)

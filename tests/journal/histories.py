@@ -173,7 +173,7 @@ class World:
             attempt=attempt,
             transport=way,
             peer=f"urn:party:{to}",
-            hop=1,
+            hop=2 if at == "hub" else 1,
             **self.places.get(message_id, {}),
         )
 

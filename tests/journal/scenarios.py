@@ -65,7 +65,6 @@ def lost_ack(world: World) -> None:
     world.wait(PLAIN.timeout)
     world.send("m1", 2)
     world.duplicate("m1")
-    world.ack("m1")
     world.acknowledged("m1")
 
 

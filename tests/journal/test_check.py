@@ -25,7 +25,7 @@ from oncewire.message.instant import DAY, HOUR
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind
 from oncewire.protocol.terms import SyncRetries
-from tests.journal.changes import change, drop, find, insert, judged, numbered, repeat
+from tests.journal.changes import change, delayed, drop, find, insert, judged, numbered, repeat
 from tests.journal.histories import CHANNEL, EPOCH_START, ORDERED, PLAIN, World
 from tests.journal.scenarios import SCENARIOS
 
@@ -136,7 +136,9 @@ def test_a_clock_that_jumps_is_judged_by_the_monotonic_one() -> None:
     # The UTC clock is set back an hour between two attempts of one boot; nothing is early.
     rows = SCENARIOS["lost_ack"]().rows
     second = find(rows, Kind.SENT)[1]
-    assert judged(change(rows, second, at=second.at - HOUR), healed=True).clean
+    report = judged(change(rows, second, at=second.at - HOUR), healed=True)
+    assert not report.violations
+    assert [found.kind for found in report.quarantined] == ["clock"]
 
 
 # --- what is excused ----------------------------------------------------------------------
@@ -146,7 +148,8 @@ def test_a_copy_after_persist_duration_may_be_new_again() -> None:
     rows = SCENARIOS["plain"]().rows
     received = find(rows, Kind.RECEIVED)[0]
     later = received._replace(at=received.at + 2 * DAY, mono=received.mono + 2 * DAY)
-    rows = insert(rows, received, later)
+    behind = find(rows, Kind.ACK_SENT)[0]
+    rows = insert(delayed(rows, behind, 2 * DAY), received, later)
     assert judged(rows, healed=True).clean
 
 

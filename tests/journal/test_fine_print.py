@@ -49,7 +49,7 @@ def test_a_partner_whose_journal_is_not_here_may_use_an_id_of_ours() -> None:
 
 def test_a_submission_written_twice_is_one_content() -> None:
     rows = SCENARIOS["plain"]().rows
-    assert _told(repeat(rows, find(rows, Kind.SUBMITTED)[0])) == []
+    assert _told(repeat(rows, find(rows, Kind.SUBMITTED)[0])) == [("steps", "contradiction")]
 
 
 # --- S2 -----------------------------------------------------------------------------------

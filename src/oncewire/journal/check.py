@@ -28,6 +28,7 @@ from oncewire.journal.predicates.context import (
     ViolationKind,
     finding,
     jump_between,
+    jumping,
     missing,
     restart_between,
     unreadable,
@@ -298,6 +299,9 @@ def place_clocks(
     """Tell a context where clocks jump, and where handlers were started again."""
     context.jumps = {node: list(some) for node, some in jumps.items() if node not in copies}
     context.restarts = {node: list(some) for node, some in restarts.items() if node not in copies}
+    for node, some in context.jumps.items():
+        if any(jump.is_wrong for jump in some):
+            context.problems.append(jumping(node, some))
 
 
 # --- keys ---------------------------------------------------------------------------------

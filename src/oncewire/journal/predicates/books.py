@@ -106,6 +106,7 @@ def judge_ways(subject: Subject) -> None:
             _problem_of_next(trace)
             or _problem_of_transports(subject, trace)
             or _problem_of_arrival(subject, trace)
+            or _problem_of_carrier(subject, trace)
             or _problem_of_acknowledgements(subject, trace)
         )
         if problem is not None:
@@ -183,6 +184,29 @@ def _problem_of_arrival(subject: Subject, trace: Trace) -> str | None:
                     there and not here and way in homes and subject.healed
                 ):
                     return f"{other.node} sent it to {way}, but {trace.node} has it from {peer}."
+    return None
+
+
+_REPLY = "reply"  # what came as the answer on a connection of the node's own
+
+
+def _problem_of_carrier(subject: Subject, trace: Trace) -> str | None:
+    """What was sent straight to a handler comes over a transport over which it was sent. A stored
+    response is given again on the way by which a copy of its request came."""
+    homes, archives = subject.context.homes, subject.context.archives
+    answers = any(row.ref_to is not None for row in trace.kinds.get(RECEIVED, ()))
+    if not subject.healed or answers or trace.node in archives:
+        return None
+    over = {
+        row.transport
+        for other in subject.traces
+        if other is not trace and other.node not in archives
+        for row in other.kinds.get(SENT, ())
+        if trace.node in homes.get(row.peer or "", ())
+    }
+    for row in (*trace.kinds.get(RECEIVED, ()), *trace.kinds.get(DUPLICATE, ())) if over else ():
+        if row.transport not in (None, _REPLY, *over):
+            return f"It was sent over {', '.join(map(str, over))}, and came over {row.transport}."
     return None
 
 

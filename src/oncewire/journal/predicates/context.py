@@ -251,13 +251,24 @@ JUMPS_MAX = 1_000
 """More jumps of one node are not kept."""
 
 
+BETWEEN, STEADY, WITHIN = range(3)
+"""Which clock jumps: between two runs whose steady clocks do not compare; the steady one; the other
+one, while the steady one goes on."""
+
+
 class Jump(NamedTuple):
     """A jump right before a row."""
 
     seq: int
     by: Duration
-    steady: bool
-    """Whether it is the steady clock that went back; else the clock was set."""
+    clock: int
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it is a finding by itself. Handlers that share a journal have clocks of their
+        own, and a step forwards may be the sleep of a machine: those are told where something was
+        too early or too late because of them."""
+        return self.clock != BETWEEN and self.by < -CLOCKS_APART
 
 
 def jump_between(before: Row, row: Row) -> Jump | None:
@@ -266,24 +277,24 @@ def jump_between(before: Row, row: Row) -> Jump | None:
     if row.seq != before.seq + 1:
         return None
     passed, machine = row.at - before.at, machine_of(row.boot)
-    drift = min(0, passed)
+    drift, clock = min(0, passed), BETWEEN
     if row.boot == before.boot or (machine is not None and machine == machine_of(before.boot)):
         steady = row.mono - before.mono
         if steady < 0:
-            return Jump(row.seq, steady, steady=True)
-        drift = passed - steady
+            return Jump(row.seq, steady, STEADY)
+        drift, clock = passed - steady, WITHIN
     if abs(drift) <= CLOCKS_APART or CLOCK_SET in (before.kind, row.kind):
         return None
     zones = (abs(drift) + CLOCKS_APART) % ZONE <= 2 * CLOCKS_APART and abs(drift) <= ZONES_APART
     if drift > 0 and not zones:
         return None  # Time passed of which the steady clock knows nothing: a machine was asleep.
-    return Jump(row.seq, drift, steady=False)
+    return Jump(row.seq, drift, clock)
 
 
 def jumping(node: str, jumps: Sequence[Jump]) -> Violation:
     """The finding about a node's clocks."""
     first = jumps[0]
-    clock = "steady clock goes back" if first.steady else "clock jumps"
+    clock = "steady clock goes back" if first.clock == STEADY else "clock jumps"
     count = "once" if len(jumps) == 1 else f"{len(jumps)} times, first"
     return Violation(
         QUARANTINE,

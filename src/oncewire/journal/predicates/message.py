@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from itertools import pairwise
 from typing import NamedTuple
 
 from oncewire.errors import JournalProblem
@@ -19,20 +20,25 @@ from oncewire.journal.predicates.context import (
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
+    ABANDONED,
+    ACK_SENT,
     ACKNOWLEDGED,
     CONFIRMED,
     DUPLICATE,
     EXHAUSTED,
+    FAILED,
     FORWARDED,
     HANDED_OVER,
     JOINED,
     NUMBERED,
     RECEIVED,
     REFUSED,
+    REJECTED,
     RESUMED,
     SEND_FAILED,
     SENT,
     SUBMITTED,
+    WARNED,
     Trace,
     gather,
 )
@@ -64,9 +70,6 @@ def judge_steps(subject: Subject) -> None:
         problem = _problem_of_order(trace)
         if problem is not None:
             subject.found("steps", ViolationKind.IMPOSSIBLE_ORDER, trace.node, problem)
-        problem = _problem_of_numbers(trace)
-        if problem is not None:
-            subject.found("steps", ViolationKind.CONTRADICTION, trace.node, problem)
 
 
 def _problem_of_order(trace: Trace) -> str | None:
@@ -81,24 +84,6 @@ def _problem_of_order(trace: Trace) -> str | None:
                 f"Its row {step!r} stands before the row {' or '.join(map(repr, earlier))} that "
                 "it follows from."
             )
-    return None
-
-
-def _problem_of_numbers(trace: Trace) -> str | None:
-    """What a receiver hands over has the number that it arrived with."""
-    # Several of them: a store that forgot it, or a copy that neither side asked to be stopped.
-    arrivals = trace.kinds.get(RECEIVED, ())
-    if not arrivals or any(row.sequence_number is None for row in arrivals):
-        return None
-    places = [_place(row) for row in arrivals]
-    arrival = arrivals[0]
-    for kind in (HANDED_OVER, CONFIRMED, FORWARDED):
-        for row in trace.kinds.get(kind, ()):
-            if row.sequence_number is not None and _place(row) not in places:
-                return (
-                    f"It arrived as number {arrival.sequence_number} of epoch {arrival.epoch}, but "
-                    f"its row {kind!r} has number {row.sequence_number} of epoch {row.epoch}."
-                )
     return None
 
 
@@ -117,7 +102,7 @@ def judge_arrival(subject: Subject) -> None:
         # What arrives of a document under its own id is the message that names its parts.
         if arrival is None or JOINED in trace.kinds:
             continue
-        for kind in (HANDED_OVER, CONFIRMED, FORWARDED):
+        for kind in (HANDED_OVER, CONFIRMED, FORWARDED, DUPLICATE):
             for row in trace.kinds.get(kind, ()):
                 problem = _problem_of_arrived(subject, arrival, row)
                 if problem is not None:
@@ -127,9 +112,6 @@ def judge_arrival(subject: Subject) -> None:
 
 def _problem_of_arrived(subject: Subject, arrival: Row, row: Row) -> str | None:
     kind = row.kind
-    # S15 compares what was handed over.
-    if kind != HANDED_OVER and row.digest is not None and row.digest != arrival.digest:
-        return f"It arrived with another content than its row {kind!r} has."
     was, now = arrival.size, row.size
     # A shape has no sizes: it is learned only of messages whose sizes agree.
     if isinstance(was, int) and isinstance(now, int) and was != now:
@@ -145,34 +127,82 @@ def _problem_of_arrived(subject: Subject, arrival: Row, row: Row) -> str | None:
     return None
 
 
-RETRIES = (ViolationKind.LATE_SEND, ViolationKind.EARLY_RETRY, ViolationKind.TOO_MANY_RETRIES)
-"""What tells of an attempt that should not be there, whatever number it has."""
+ONCE = {
+    SUBMITTED: "digest", FORWARDED: "digest", ACK_SENT: "ref_to", EXHAUSTED: "transport",
+    FAILED: "detail",
+}  # fmt: skip
+"""Steps that a node takes once for each peer, and the column by which two rows are of one step."""
+
+KEPT: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    (SUBMITTED, ("terms_id", "hop"), (NUMBERED, SENT, SEND_FAILED, ACKNOWLEDGED, EXHAUSTED)),
+    (FORWARDED, ("terms_id", "hop"), (NUMBERED, SENT, SEND_FAILED, ACKNOWLEDGED, EXHAUSTED)),
+    (RECEIVED, ("terms_id", "hop"), (ACK_SENT, DUPLICATE, HANDED_OVER, CONFIRMED)),
+    (RECEIVED, ("channel", "epoch"), (DUPLICATE, HANDED_OVER, CONFIRMED, FORWARDED)),
+    (RECEIVED, ("sequence_number", "digest"), (HANDED_OVER, CONFIRMED, FORWARDED)),
+)
+"""A step, and columns that have its value in the steps behind it. An agreement that is replaced
+changes nothing for a message that is under way."""
 
 
-def judge_attempts(subject: Subject) -> None:
-    """Each node that transmits the message, by itself."""
-    if any(subject.has(kind) for kind in RETRIES):
-        return
+_TOLD = (
+    ViolationKind.LATE_SEND, ViolationKind.EARLY_RETRY, ViolationKind.TOO_MANY_RETRIES,
+    ViolationKind.GAVE_UP_EARLY, ViolationKind.UNMATCHED_ACK, ViolationKind.CONTRADICTION,
+    ViolationKind.ALTERED,
+)  # fmt: skip
+"""What may have the same cause."""
+
+
+def judge_kept(subject: Subject) -> None:
+    """Each node takes its steps once, by what the first of them says, and counts its attempts
+    upwards one by one, from the beginning again where it was resumed."""
     for trace in subject.traces:
-        problem = _problem_of_attempts(trace)
+        if any(subject.has(kind) for kind in _TOLD):
+            return
+        problem = next(_problems_of_kept(subject, trace), None)
         if problem is not None:
             subject.found("steps", ViolationKind.CONTRADICTION, trace.node, problem)
 
 
-def _problem_of_attempts(trace: Trace) -> str | None:
-    """Attempts are counted upwards one by one, from the beginning again where it was resumed."""
-    last: Row | None = None
-    for row in trace.kinds.get(SENT, ()):
-        before, now = 0 if last is None else last.attempt, row.attempt
-        resumed = last is not None and trace.between(RESUMED, last.seq, row.seq)
-        if before is not None and now is not None and now != before + 1 and not resumed:
-            return f"Its attempt {now} stands behind {before or 'no'} attempts."
-        last = row
-    return None
-
-
-def _place(row: Row) -> tuple[str | None, int | None, int | None]:
-    return row.channel, row.epoch, row.sequence_number
+def _problems_of_kept(subject: Subject, trace: Trace) -> Iterator[str]:
+    kinds = trace.kinds
+    for kind, column in ONCE.items():
+        again = (RESUMED, REJECTED, WARNED, ACKNOWLEDGED) if kind in (EXHAUSTED, FAILED) else ()
+        for before, row in pairwise(kinds.get(kind, ())):
+            of_one = row.peer == before.peer and getattr(row, column) == getattr(before, column)
+            # A copy that was taken for a message of its own has an answer of its own.
+            if (of_one and (kind != ACK_SENT or _arrival(trace) is not None)) and not any(
+                trace.between(other, before.seq, row.seq) for other in again
+            ):
+                yield f"It has its row {kind!r} twice."
+    sends = kinds.get(SENT, [])
+    for index, row in enumerate(sends):
+        counted = sends[index - 1].attempt if index else 0
+        resumed = index and trace.between(RESUMED, sends[index - 1].seq, row.seq)
+        if counted is not None and row.attempt not in (None, counted + 1) and not resumed:
+            yield f"Its attempt {row.attempt} stands behind {counted or 'no'} attempts."
+    for row in (*kinds.get(SEND_FAILED, ()), *kinds.get(ACKNOWLEDGED, ())):
+        began = {sent.attempt for sent in sends if sent.seq < row.seq}
+        # Without one: no address was found, or it is not known which attempt arrived.
+        if row.attempt and row.attempt not in began:
+            yield f"Its row {row.kind!r} is of attempt {row.attempt}, which had not begun."
+    went = {row.channel for kind in (NUMBERED, SENT) for row in kinds.get(kind, ())}
+    channels = {row.channel for row in kinds.get(SUBMITTED, ())} - {None}
+    # One that is wrong among those of its way is told by the numbers of that channel.
+    if went and channels.isdisjoint(went) and channels:
+        yield "It was submitted on another channel than it went on."
+    for step, columns, behind in KEPT:
+        # What a person gave up may be kept under other terms from then on, and what arrives of a
+        # document under its own id is the message that names its parts.
+        if step not in kinds or ABANDONED in kinds or JOINED in kinds:
+            continue
+        for column in columns:
+            was = {getattr(row, column) for row in kinds[step]}
+            for row in (row for kind in behind for row in kinds.get(kind, ())):
+                now = getattr(row, column)
+                # Terms that nothing explains are a finding already.
+                known = column != "terms_id" or was | {now} <= subject.context.terms.keys()
+                if None not in was and now is not None and now not in was and known:
+                    yield f"Its row {row.kind!r} has another {column} than its row {step!r}."
 
 
 PREDICATES = (
@@ -191,8 +221,8 @@ PREDICATES = (
     books.judge_ways,
     books.judge_terms,
     sender.judge,
-    judge_attempts,
     judge_arrival,
+    judge_kept,
     receiver.judge_hop,
     receiver.judge_authenticity,
     receiver.judge_calm,
@@ -332,7 +362,16 @@ class _Joining:
 class DocumentFold:
     """Feed the rows of one SplitId in order of (node, seq), then finish."""
 
-    __slots__ = ("_arrived", "_context", "_digest", "_found", "_nodes", "_split_id")
+    __slots__ = (
+        "_arrived",
+        "_context",
+        "_contradiction",
+        "_digest",
+        "_found",
+        "_nodes",
+        "_places",
+        "_split_id",
+    )
 
     def __init__(self, context: Context, split_id: str) -> None:
         self._context = context
@@ -340,6 +379,10 @@ class DocumentFold:
         self._found: list[Violation] = []
         self._nodes: dict[str, _Joining] = {}
         self._digest: str | None = None
+        # Of each part, by its content: which one it is, of how many.
+        self._places: dict[tuple[str | None, str | None], tuple[int | None, int | None]] = {}
+        # Which of their rows contradict each other.
+        self._contradiction: tuple[_Joining, str] | None = None
         # The sender says that it arrived, by the word of its receiver.
         self._arrived = False
 
@@ -358,7 +401,11 @@ class DocumentFold:
         if row.kind == SUBMITTED:
             said = notes.Submitted.read(row.detail)
             node.submitted.add(said.split_number)
-            self._digest = said.document_digest or self._digest
+            self._place(node, row, said)
+            digest = said.document_digest or self._digest
+            if self._digest not in (None, digest):
+                self._contradiction = node, "Its parts were submitted with several digests of it."
+            self._digest = digest
         elif row.kind == ACKNOWLEDGED:
             if 1 in node.submitted and None not in node.submitted:
                 # Both are of one commit, so none of them was cleared away alone.
@@ -367,6 +414,7 @@ class DocumentFold:
             self._arrived = self._arrived or not notes.Acknowledged.read(row.detail).hop
         elif row.kind == RECEIVED:
             part = notes.Received.read(row.detail)
+            self._place(node, row, part)
             node.total = part.split_total
             node.parts.setdefault(part.split_number, set()).add(row.message_id)
         elif row.kind == JOINED:
@@ -387,6 +435,15 @@ class DocumentFold:
             if node.joined is None:
                 self._note(node, ViolationKind.INCOMPLETE, "It was handed over, but not joined.")
             node.whole = True
+
+    def _place(self, node: _Joining, row: Row, said: notes.Submitted | notes.Received) -> None:
+        """A part is the same one of as many at both ends; the message that names the parts of its
+        document counts as one where it arrived."""
+        place = said.split_number, said.split_total
+        known = self._places.setdefault((row.message_id, row.digest), place)
+        if known != place and row.message_id != self._split_id:
+            sentence = f"Its part {row.message_id} is, by number and total, {place} and {known}."
+            self._contradiction = node, sentence
 
     def _joined(self, node: _Joining, row: Row) -> None:
         node.joins += 1
@@ -416,9 +473,15 @@ class DocumentFold:
 
     def finish(self) -> list[Violation]:
         """Every promise about this document that its rows show broken."""
+        if self._contradiction is not None:
+            # What such rows make of the whole is no finding of its own.
+            others = (ViolationKind.INCOMPLETE, ViolationKind.TWICE)
+            self._found = [found for found in self._found if found.kind not in others]
+            self._note(self._contradiction[0], ViolationKind.CONTRADICTION, self._contradiction[1])
         for node in self._nodes.values():
             joined = node.joined
-            if joined is not None and self._digest not in (None, joined.digest):
+            wrong = joined is not None and self._digest not in (None, joined.digest)
+            if wrong and self._contradiction is None:
                 self._note(
                     node, ViolationKind.ALTERED, "The joined document differs from the one split."
                 )

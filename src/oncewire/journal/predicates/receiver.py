@@ -210,7 +210,10 @@ STORED = frozenset({RECEIVED, FORWARDED, DUPLICATE})
 
 
 def judge_durability(subject: Subject) -> None:
-    """Each node by itself, then each acknowledgement against the node that gave it."""
+    """Each node by itself, then each acknowledgement against the node that gave it; that a node
+    has it from nowhere is S1's finding already."""
+    if subject.has(ViolationKind.INVENTED):
+        return
     for trace in subject.traces:
         kinds = trace.kinds
         if ACK_SENT in kinds:

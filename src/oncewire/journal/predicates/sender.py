@@ -50,7 +50,8 @@ def judge_honesty(subject: Subject) -> None:
     """Each sending node whose message failed, or was said to; no other can break this."""
     for trace in subject.traces:
         kinds = trace.kinds
-        if not kinds.keys() & {FAILED, NOTIFIED, WARNED}:
+        late = any("late" in (row.detail or "") for row in kinds.get(ACKNOWLEDGED, ()))
+        if not late and not kinds.keys() & {FAILED, NOTIFIED, WARNED}:
             continue
         if subject.has(ViolationKind.TAKEN_BACK):
             return
@@ -97,12 +98,11 @@ def _problem_of_failures(trace: Trace) -> str | None:
 def _problem_of_acknowledgements(trace: Trace) -> str | None:
     """One that comes after the failure is told as late (DRV-7)."""
     for row in trace.kinds.get(ACKNOWLEDGED, ()):
+        late = notes.Acknowledged.read(row.detail).late
         failed = _last_before(trace, FAILED, row.seq)
-        if (
-            failed is not None
-            and not trace.between(RESUMED, failed.seq, row.seq)
-            and not notes.Acknowledged.read(row.detail).late
-        ):
+        if failed is None and late:
+            return "An acknowledgement is marked as late, and no failure had come before it."
+        if failed is not None and not (late or trace.between(RESUMED, failed.seq, row.seq)):
             return "An acknowledgement came after the failure and is not marked as late."
     # Once a handler on the way has reported that it could not deliver it, no hub's acknowledgement
     # says that it arrived (HOP-9).
