@@ -578,8 +578,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "change the message on its way",
         "oncewire.handler.sending.seal:onward_parcel",
-        "splice.next_hop(envelope, hop, route.form)",
-        "splice.next_hop(envelope, hop, route.form).replace(b'>Order<', b'>Cancel<')",
+        "splice.next_hop(received.envelope, hop, route.form, received.charset)",
+        "splice.next_hop(received.envelope, hop, route.form).replace(b'>Order<', b'>Cancel<')",
         ("S1", "S4", "S9"),
         HUB,
         "RM-9",

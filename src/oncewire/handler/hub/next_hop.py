@@ -135,9 +135,7 @@ def send_onward(
         channel, stamp = channel.stamp(now)
     entered = enter_window(copy.outgoing, channel, terms, now)
     sequence = sequence_of(entered.outgoing, terms)
-    parcel = onward_parcel(
-        context, received.parcel, received.envelope, route, sequence, stamp, kept=True
-    )
+    parcel = onward_parcel(context, received, route, sequence, stamp, kept=True)
     begin(context, tx, copy, before, entered, terms, parcel)
 
 

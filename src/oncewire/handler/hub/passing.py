@@ -548,9 +548,7 @@ def _through(
     note = Note(PassedOn(), message.header.message_id, message.header.ref_to_message_id)
     context.write(tx, [note], peer=route.peer, hop=len(message.routing) + 1)
     asks = AckRequest.NONE if is_answer(message) else message.asks_ack_of(Actor.NEXT_MSH)
-    return onward_parcel(
-        context, received.parcel, received.envelope, route, None, context.now(), asks=asks
-    )
+    return onward_parcel(context, received, route, None, context.now(), asks=asks)
 
 
 def _remember(

@@ -247,9 +247,7 @@ def build_numbered(
     route = route_of(context, stored, terms, received.message)
     sequence = sequence_of(outgoing, terms)
     if stored.relayed_from is not None:
-        return onward_parcel(
-            context, received.parcel, received.envelope, route, sequence, stamp, kept=True
-        )
+        return onward_parcel(context, received, route, sequence, stamp, kept=True)
     message = drafted(parcel, received.message)
     if stamps_at_entry(terms):
         message = stamped(message, stamp)
@@ -281,8 +279,7 @@ def sequence_of(outgoing: Outgoing, terms: Terms) -> SequenceNumber | None:
 
 def onward_parcel(
     context: HandlerContext,
-    parcel: Parcel,
-    envelope: bytes,
+    received: Received,
     route: Route,
     sequence: SequenceNumber | None,
     now: Instant,
@@ -298,12 +295,13 @@ def onward_parcel(
     hop = replace(route.hop(now), sequence=sequence)
     if asks is not None:
         hop = replace(hop, ack_requested=asks)
-    spliced = splice.next_hop(envelope, hop, route.form)
+    parcel = received.parcel
+    spliced = splice.next_hop(received.envelope, hop, route.form, received.charset)
     own = tuple(header for header in parcel.headers if header[0].lower() in _OF_THE_MESSAGE)
     if isinstance(parcel, SpooledParcel) and kept:
         return _around_file(context, parcel.lies, spliced, own)
-    received = Parcel(parcel.content_type, parcel.body, own)
-    return sealed(context, splice.with_envelope(received, spliced))
+    came = Parcel(parcel.content_type, parcel.body, own)
+    return sealed(context, splice.with_envelope(came, spliced))
 
 
 def _around_file(
