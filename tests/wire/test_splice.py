@@ -144,7 +144,7 @@ def test_a_header_without_namespace_stays_without() -> None:
     assert b"xmlns=" not in after[after.index(b"<RoutingHeader") :]
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "iso-8859-1", "utf-8-sig"])
+@pytest.mark.parametrize("encoding", ["utf-16", "iso-8859-1", "utf-8-sig", "utf8", "latin-1"])
 def test_other_encodings_are_spliced_in_their_own(encoding: str) -> None:
     envelope = codec.write_envelope(
         samples.order_message(Dialect.MS_09X), samples.form(Dialect.MS_09X)

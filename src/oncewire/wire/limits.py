@@ -81,17 +81,17 @@ DEFAULT_LIMITS = Limits()
 _ASCII_MARKUP = frozenset(
     {
         "utf-8",
-        "utf8",
         "us-ascii",
         "ascii",
         "iso-8859-1",
         "latin1",
-        "latin-1",
         "iso-8859-15",
         "windows-1252",
         "cp1252",
     }
 )
+# Names that one parser or the other does not know: it is told the usual one.
+_USUAL_NAMES = {"utf8": "utf-8", "latin-1": "iso-8859-1"}
 _WIDE = frozenset({"utf-16", "utf-16le", "utf-16be", "utf16"})
 _DECLARED = re.compile(rb"""\s*<\?xml\s[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._:-]{1,40})["']""")
 _USUAL = b'<?xml version="1.0" encoding="UTF-8"?>'
@@ -129,11 +129,13 @@ def encoding_of(envelope: bytes, charset: str | None) -> tuple[str, bool]:
             return name, True
     match = _DECLARED.match(envelope[:256])
     if match is not None:
-        return match.group(1).decode("ascii").lower(), True
+        name = match.group(1).decode("ascii").lower()
+        return _USUAL_NAMES.get(name, name), name not in _USUAL_NAMES
     if b"\x00" in envelope[:4]:
         return "utf-16", True
     if charset:
-        return charset.strip().strip('"').lower(), False
+        name = charset.strip().strip('"').lower()
+        return _USUAL_NAMES.get(name, name), False
     return "utf-8", False
 
 
@@ -146,7 +148,7 @@ def enforce(envelope: bytes, charset: str | None, limits: Limits) -> str | None:
     if len(envelope) > limits.header_bytes:
         raise beyond(f"the header has {len(envelope):,} bytes", "header_bytes", limits.header_bytes)
     encoding, declared = encoding_of(envelope, charset)
-    forced = None if declared or encoding in ("utf-8", "utf8") else encoding
+    forced = None if declared or encoding == "utf-8" else encoding
     if encoding in _WIDE:
         count_exactly(envelope, forced, limits)
         return forced

@@ -87,7 +87,7 @@ class SlottedBytes(NamedTuple):
         return (
             len(document) <= DOCUMENT_MAX
             and len(self.slots) <= _SLOTS_MAX
-            and encoding_of(document, charset)[0] in ("utf-8", "utf8")
+            and encoding_of(document, charset)[0] == "utf-8"
             # In a comment, or between the brackets of a CDATA section, text follows other rules.
             and b"<!" not in document
             and b"<?" not in document[1:]
