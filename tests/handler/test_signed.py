@@ -21,7 +21,7 @@ from oncewire.message.instant import HOUR
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.wire import codec
-from tests.handler.network import Network, agreement_text, options
+from tests.handler.network import HTTP, Network, agreement_text, options
 from tests.simulation.given import agreements_of
 from tests.wire.security.keys import Identity, alpha, issue, mallory
 
@@ -59,6 +59,25 @@ def signed_pair(
         node.agreements = Agreements([agreement])
         node.keys = Keys(people[own].certificate, people[own].key)
     return pair
+
+
+@pytest.mark.parametrize("sign", [True, False])
+def test_a_header_whose_charset_stands_in_mime_alone_is_verified_and_signed_for(
+    sign: bool,
+) -> None:
+    pair = signed_pair(sign=sign, signed_acks=True)
+    pair.carrying = False
+    post = pair.submit(pair.submission(conversation_id="y\u00e9ar"))
+    parcel = whole_parcel(pair.alpha.context, post.parcel)
+    declared, _, header = codec.read(parcel).envelope.partition(b"?>")
+    body = parcel.body.replace(declared + b"?>" + header, header.decode().encode("iso-8859-1"))
+    body = body.replace(b"charset=UTF-8", b"charset=iso-8859-1", 1)
+    headers = tuple(each for each in parcel.headers if each[0] != "Content-Digest")
+    pair.beta.receive(replace(parcel, body=body, headers=headers), HTTP)
+    pair.settle("beta")
+    (said,) = pair.signals()
+    assert [len(ack.references) for ack in said.acknowledgments] == [2]
+    assert pair.take() == [post.message_id]
 
 
 @pytest.mark.requirement("ACK-14")

@@ -221,7 +221,7 @@ def _verified(
     policy = _WITH_SHA1 if security.allow_sha1 else SAFE
     # A certificate that has expired since was good for what was signed with it before.
     at = context.now() if accepted_at is None else accepted_at
-    asked = received.envelope, parts, _trust(security), at, policy
+    asked = received.octets, parts, _trust(security), at, policy
     if partner is None:
         verified = signature.verify_signature(*asked)
     else:
@@ -320,19 +320,17 @@ def _trust(security: Security) -> Trust:
 def receipt_references(context: HandlerContext, received: Received) -> tuple[SignedDigest, ...]:
     """The digests a signed acknowledgement repeats: the message's own, or computed ones."""
     known = (
-        context.caches.templates.signatures.references(received.envelope)
-        if received.signed
-        else None
+        context.caches.templates.signatures.references(received.octets) if received.signed else None
     )
     return acknowledged_digests(known or _references(received))
 
 
 def _references(received: Received) -> tuple[SignedReference, ...]:
-    signed = _references_in(received.envelope) if received.signed else None
+    signed = _references_in(received.octets) if received.signed else None
     if signed is not None:
         return signed
     parts = signature_parts(received)
-    return signature.computed_references(received.envelope, parts, "sha256")
+    return signature.computed_references(received.octets, parts, "sha256")
 
 
 def _references_in(envelope: bytes) -> tuple[SignedReference, ...] | None:

@@ -242,7 +242,7 @@ def signature_of(received: Received) -> str:
     if not received.complete:
         return "present"
     try:
-        report = signature.inspect(received.envelope, signature_parts(received))
+        report = signature.inspect(received.octets, signature_parts(received))
     except EbxmlError:
         return "broken"
     intact = report.value_good and all(good for _, good in report.references)

@@ -18,6 +18,7 @@ from oncewire.message.envelope import (
 )
 from oncewire.message.form import Dialect
 from oncewire.message.ids import Party, Service
+from oncewire.wire.limits import encoding_of
 
 
 class Parcel(Struct, frozen=True):
@@ -62,7 +63,7 @@ class PartPlace(NamedTuple):
 
 
 class Received(Struct, frozen=True):
-    """What a reader hands over. Signatures are checked, and hops spliced, over `envelope`."""
+    """What a reader hands over. Hops are spliced into `envelope`, byte for byte."""
 
     message: Message
     parcel: Parcel
@@ -91,6 +92,15 @@ class Received(Struct, frozen=True):
     places: tuple[PartPlace | None, ...] = ()
     # Whether its header was read by a template; it says the same either way.
     by_template: bool = False
+
+    @property
+    def octets(self) -> bytes:
+        """The root part for readers that do not know its charset, as those of signatures: these
+        cover what is written, however that is encoded (Canonical XML §1.1)."""
+        encoding, declared = encoding_of(self.envelope, self.charset)
+        if declared or encoding == "utf-8":
+            return self.envelope
+        return self.envelope.decode(encoding, "replace").encode()
 
 
 # ReadFault: a message that cannot be taken, and all that could still be read of it.

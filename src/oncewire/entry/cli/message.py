@@ -111,9 +111,7 @@ def _signature_state(data: bytes, certificates: list[Path]) -> str | None:
         return None
     try:
         trust = Trust(pinned=tuple(pinned))
-        signature.verify_signature(
-            received.envelope, signature_parts(received), trust, output.now()
-        )
+        signature.verify_signature(received.octets, signature_parts(received), trust, output.now())
     except EbxmlError as error:
         return f"bad: {error.problem}"
     return "good"

@@ -84,8 +84,8 @@ def taken_apart(name: str, parcel: Parcel, agreed: Sequence[x509.Certificate]) -
         received = codec.read(parcel)
         if not received.signed:
             return _unsigned(name, parcel, received)
-        report = signature.inspect(received.envelope, signature_parts(received), agreed)
-        references = signature.signed_references(received.envelope)
+        report = signature.inspect(received.octets, signature_parts(received), agreed)
+        references = signature.signed_references(received.octets)
     except (EbxmlError, ReadFault) as problem:
         raise StoreDamaged(
             f"the {name} that is kept cannot be read any more: {problem}",
@@ -100,9 +100,9 @@ def _unsigned(name: str, parcel: Parcel, received: Received) -> Kept:
     octets: bytes = b""
     references: tuple[SignedReference, ...] = ()
     try:
-        octets = signature.envelope_octets(received.envelope)
+        octets = signature.envelope_octets(received.octets)
         parts = signature_parts(received)
-        references = signature.computed_references(received.envelope, parts, USUAL)
+        references = signature.computed_references(received.octets, parts, USUAL)
     except SecurityFailure:
         # What could not be signed cannot be signed for.
         pass
@@ -206,7 +206,7 @@ def _files(
     held: Held, message: Kept, answer: Kept | None, named: Sequence[Acknowledgment]
 ) -> Iterator[tuple[str, bytes]]:
     yield f"{MESSAGE}.mime", as_file(held.message)
-    yield f"{MESSAGE}.xml", message.received.envelope
+    yield f"{MESSAGE}.xml", message.received.octets
     yield f"{MESSAGE}.c14n", message.octets
     numbered = message.references
     if not message.signed and named:
@@ -217,7 +217,7 @@ def _files(
     yield from _documents(message, numbered, "")
     if answer is not None and held.acknowledgement is not None:
         yield f"{ACKNOWLEDGEMENT}.mime", as_file(held.acknowledgement)
-        yield f"{ACKNOWLEDGEMENT}.xml", answer.received.envelope
+        yield f"{ACKNOWLEDGEMENT}.xml", answer.received.octets
         yield f"{ACKNOWLEDGEMENT}.c14n", answer.octets
         yield from _documents(answer, answer.references, f"{ACKNOWLEDGEMENT}-")
     signer = "hub.pem" if held.of_hub else "receiver.pem"

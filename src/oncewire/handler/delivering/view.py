@@ -460,7 +460,7 @@ def _views(context: HandlerContext, opening: Opening) -> Iterator[Message]:
     received = opening.received
     if received.signed:
         try:
-            covered = signature.covered(received.envelope, opening.parts)
+            covered = signature.covered(received.octets, opening.parts)
         except EbxmlError:
             # Signatures of this sender are not checked here, and this one is not for us.
             pass

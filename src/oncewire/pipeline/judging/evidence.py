@@ -203,7 +203,7 @@ def check_receipt(message: Received, answer: Received, trusted: Mapping[str, Tru
     parts = signature_parts(answer)
     # A certificate that has expired since was good for what was signed with it before.
     at = answer.message.header.timestamp
-    verified = signature.verify_signature(answer.envelope, parts, trust, at)
+    verified = signature.verify_signature(answer.octets, parts, trust, at)
     believed = codec.read_verified(answer, verified).message
     named = [
         each for each in believed.acknowledgments if each.ref_to_message_id == header.message_id
@@ -223,8 +223,8 @@ def _references_of(message: Received, trust: Trust | None) -> Any:
     its bytes are."""
     parts = signature_parts(message)
     if not message.signed:
-        return signature.computed_references(message.envelope, parts, USUAL)
+        return signature.computed_references(message.octets, parts, USUAL)
     if trust is None:
-        return signature.covered(message.envelope, parts).references
+        return signature.covered(message.octets, parts).references
     at = message.message.header.timestamp
-    return signature.verify_signature(message.envelope, parts, trust, at).references
+    return signature.verify_signature(message.octets, parts, trust, at).references
