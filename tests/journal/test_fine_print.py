@@ -45,6 +45,50 @@ def test_altered_content_is_told_once_however_often_it_was_handed_over() -> None
 def test_a_partner_whose_journal_is_not_here_may_use_an_id_of_ours() -> None:
     rows = [row for row in SCENARIOS["one_id_of_two_parties"]().rows if row.node != "initech"]
     assert _told(rows) == []
+    theirs = next(row for row in find(rows, Kind.RECEIVED) if row.peer == "urn:party:initech")
+    assert _told(change(rows, theirs, transport="smtp")) == []
+
+
+@pytest.mark.parametrize(("over", "told"), [("ftp", []), ("smtp", [("books", "contradiction")])])
+def test_a_folder_is_written_over_sftp_and_read_over_ftp(
+    over: str, told: list[tuple[str, str]]
+) -> None:
+    world = World(replace(PLAIN, transports=("sftp",)))
+    world.deliver("m1")
+    rows = change(world.rows, find(world.rows, Kind.SENT)[0], transport="sftp")
+    assert _told(change(rows, find(rows, Kind.RECEIVED)[0], transport=over)) == told
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"), [("new_ack", []), ("stored_answer", [("steps", "contradiction")])]
+)
+def test_a_copy_of_what_retention_removed_is_answered_under_other_terms(
+    answer: str, told: list[tuple[str, str]]
+) -> None:
+    world = World()
+    world.deliver("m1")
+    globex, other = world.node("globex"), replace(PLAIN, retries=PLAIN.retries + 1)
+    world.agree(globex, other)
+    peer, of = "urn:party:acme", {"terms_id": other.terms_id, "channel": "another", "hop": 3}
+    first = find(world.rows, Kind.RECEIVED)[0]
+    said = notes.Duplicate(answer)
+    globex.add(Kind.DUPLICATE, "m1", peer=peer, digest=first.digest, said=said, **of)
+    assert _told(world.rows) == told
+
+
+def test_handlers_of_one_store_on_one_machine_may_tell_two_times() -> None:
+    """The operator accepts the time of one; the clock of the other is in doubt still."""
+    rows = SCENARIOS["plain"]().rows
+    start, sent = find(rows, Kind.STARTED, node="acme")[0], find(rows, Kind.SENT)[0]
+    rows = [
+        row._replace(boot="machine.one") if row.node == "acme" and row is not sent else row
+        for row in rows
+    ]
+    before = find(rows, Kind.SUBMITTED)[0]
+    later = sent.at - 3_600_000_000
+    rows = change(rows, sent, boot="machine.two", at=later)
+    started = start._replace(boot="machine.two", at=later, mono=sent.mono)
+    assert _told(insert(rows, before, started)) == []
 
 
 def test_a_submission_written_twice_is_one_content() -> None:

@@ -188,24 +188,26 @@ def _problem_of_arrival(subject: Subject, trace: Trace) -> str | None:
 
 
 _REPLY = "reply"  # what came as the answer on a connection of the node's own
+_FOLDER = frozenset({"ftp", "sftp"})  # two ways to one folder, if its server has both
 
 
 def _problem_of_carrier(subject: Subject, trace: Trace) -> str | None:
-    """What was sent straight to a handler comes over a transport over which it was sent. A stored
-    response is given again on the way by which a copy of its request came."""
+    """What comes straight from a handler comes over a transport over which that one sent it. A
+    stored response is given again on the way by which a copy of its request came."""
     homes, archives = subject.context.homes, subject.context.archives
     answers = any(row.ref_to is not None for row in trace.kinds.get(RECEIVED, ()))
     if not subject.healed or answers or trace.node in archives:
         return None
-    over = {
-        row.transport
-        for other in subject.traces
-        if other is not trace and other.node not in archives
-        for row in other.kinds.get(SENT, ())
-        if trace.node in homes.get(row.peer or "", ())
-    }
-    for row in (*trace.kinds.get(RECEIVED, ()), *trace.kinds.get(DUPLICATE, ())) if over else ():
-        if row.transport not in (None, _REPLY, *over):
+    for row in (*trace.kinds.get(RECEIVED, ()), *trace.kinds.get(DUPLICATE, ())):
+        over = {
+            sent.transport
+            for other in subject.traces
+            if other is not trace and other.node in homes.get(row.peer or "", ())
+            for sent in other.kinds.get(SENT, ())
+            if other.node not in archives and trace.node in homes.get(sent.peer or "", ())
+        }
+        ways = over | _FOLDER if over & _FOLDER else over
+        if over and row.transport not in (None, _REPLY, *ways):
             return f"It was sent over {', '.join(map(str, over))}, and came over {row.transport}."
     return None
 

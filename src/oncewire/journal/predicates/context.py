@@ -252,8 +252,8 @@ JUMPS_MAX = 1_000
 
 
 BETWEEN, STEADY, WITHIN = range(3)
-"""Which clock jumps: between two runs whose steady clocks do not compare; the steady one; the other
-one, while the steady one goes on."""
+"""Which clock jumps: that of one run beside that of another; the steady one; the other one of one
+run, while the steady one goes on."""
 
 
 class Jump(NamedTuple):
@@ -282,7 +282,7 @@ def jump_between(before: Row, row: Row) -> Jump | None:
         steady = row.mono - before.mono
         if steady < 0:
             return Jump(row.seq, steady, STEADY)
-        drift, clock = passed - steady, WITHIN
+        drift, clock = passed - steady, WITHIN if row.boot == before.boot else BETWEEN
     if abs(drift) <= CLOCKS_APART or CLOCK_SET in (before.kind, row.kind):
         return None
     zones = (abs(drift) + CLOCKS_APART) % ZONE <= 2 * CLOCKS_APART and abs(drift) <= ZONES_APART
