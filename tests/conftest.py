@@ -159,8 +159,10 @@ class Sharing:
 
 
 async def _bounded(work: Coroutine[Any, Any, None], seconds: float) -> None:
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(seconds) as bound:
         await work
+    if bound.expired():
+        raise TimeoutError("what it waited for went on when it was cancelled")
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:

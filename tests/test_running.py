@@ -1,5 +1,7 @@
 """How the suite runs: what is marked, what runs together, what it says at the end."""
 
+import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import ports
+from tests.conftest import _bounded
 from tests.examples import examples
 from tests.needs import asked_for, left_out
 from tests.parts import ROOT
@@ -172,3 +175,12 @@ def test_the_quick_ones_start_nothing(tmp_path: Path) -> None:
     done = run(tmp_path, "-m", QUICK, "--co")
     chosen = {line.split("::")[1] for line in done.stdout.splitlines() if "::" in line}
     assert chosen == {"test_quietly", "test_unsaid", "test_unsaid_in_a_fixture"}
+
+
+async def test_a_coroutine_that_takes_no_end_at_its_bound_is_a_failure() -> None:
+    async def stubborn() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+    with pytest.raises(TimeoutError, match="went on"):
+        await _bounded(stubborn(), 0.01)
