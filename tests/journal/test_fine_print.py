@@ -9,7 +9,7 @@ from oncewire.protocol import notes
 from oncewire.protocol.notes import Kind
 from oncewire.protocol.terms import HopMode, OnExhausted, SyncRetries
 from tests.journal.changes import change, drop, find, insert, judged, repeat
-from tests.journal.histories import CHANNEL, EPOCH_START, ORDERED, PLAIN, World
+from tests.journal.histories import CHANNEL, EPOCH_START, ORDERED, PLAIN, World, digest
 from tests.journal.scenarios import SCENARIOS
 
 
@@ -74,6 +74,21 @@ def test_a_copy_of_what_retention_removed_is_answered_under_other_terms(
     said = notes.Duplicate(answer)
     globex.add(Kind.DUPLICATE, "m1", peer=peer, digest=first.digest, said=said, **of)
     assert _told(world.rows) == told
+
+
+def test_a_response_that_was_refused_comes_again_on_the_way_of_its_request() -> None:
+    world = World()
+    world.submit("m1")
+    world.send("m1")
+    globex, facts = world.node("globex"), {"peer": "urn:party:acme", "digest": digest("m1")}
+    refused = notes.Refused("TimeToLiveExpired")
+    globex.add(Kind.REFUSED, "m1", ref_to="m0", said=refused, **facts)
+    rejected = notes.Rejected("TimeToLiveExpired")
+    world.note(Kind.REJECTED, "m1", ref_to="error-1", said=rejected)
+    world.fail("m1", "not_delivered", "TimeToLiveExpired")
+    again = notes.Duplicate("stored_answer")
+    globex.add(Kind.DUPLICATE, "m1", transport="smtp", said=again, **facts)
+    assert _told(world.rows) == []
 
 
 def test_handlers_of_one_store_on_one_machine_may_tell_two_times() -> None:

@@ -170,6 +170,7 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         30007983,
         32900523,
         77100231,
+        77102046,
     ],
 )
 def test_seeds_that_broke_a_promise_once(seed: int) -> None:

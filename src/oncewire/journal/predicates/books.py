@@ -25,6 +25,7 @@ from oncewire.journal.trace import (
     NUMBERED,
     PASSED_ON,
     RECEIVED,
+    REFUSED,
     RESUMED,
     SEND_FAILED,
     SENT,
@@ -193,12 +194,14 @@ _FOLDER = frozenset({"ftp", "sftp"})  # two ways to one folder, if its server ha
 
 def _problem_of_carrier(subject: Subject, trace: Trace) -> str | None:
     """What comes straight from a handler comes over a transport over which that one sent it. A
-    stored response is given again on the way by which a copy of its request came."""
-    homes, archives = subject.context.homes, subject.context.archives
-    answers = any(row.ref_to is not None for row in trace.kinds.get(RECEIVED, ()))
+    stored response is given again on the way by which a copy of its request came, also one that was
+    refused."""
+    homes, archives, kinds = subject.context.homes, subject.context.archives, trace.kinds
+    arrivals = (*kinds.get(RECEIVED, ()), *kinds.get(REFUSED, ()))
+    answers = any(row.ref_to is not None for row in arrivals)
     if not subject.healed or answers or trace.node in archives:
         return None
-    for row in (*trace.kinds.get(RECEIVED, ()), *trace.kinds.get(DUPLICATE, ())):
+    for row in (*kinds.get(RECEIVED, ()), *kinds.get(DUPLICATE, ())):
         over = {
             sent.transport
             for other in subject.traces
