@@ -138,11 +138,11 @@ def _problem_of_acknowledgements(subject: Subject, trace: Trace) -> str | None:
         # A name that a handler uses for another one is known only where that one has declared it.
         stranger = peer not in homes and way[0] in homes and peer not in to_party
         # While a run goes on, the journal of a hub in between may not have been read yet.
-        direct = subject.healed and way[0] not in homes and _came_from(subject, trace)
+        direct = subject.healed and way[0] not in homes and _is_named(subject, trace, RECEIVED)
         if peer not in way and (stranger or (direct and peer in to_party)):
             return f"It was sent to {way[0]}, and {peer} acknowledged it."
     came = _peers(trace, RECEIVED, DUPLICATE)
-    known = subject.healed and _went_to(subject, trace)
+    known = subject.healed and _is_named(subject, trace, SENT)
     for peer in _peers(trace, ACK_SENT) if came and known else ():
         behind = _passed(subject) and peer in homes and came[0] in homes
         if peer not in came and not behind:
@@ -189,25 +189,23 @@ def _problem_of_arrival(subject: Subject, trace: Trace) -> str | None:
 
 
 _REPLY = "reply"  # what came as the answer on a connection of the node's own
-_FOLDER = frozenset({"ftp", "sftp"})  # two ways to one folder, if its server has both
+_FOLDER = {"ftp", "sftp"}  # ways to one folder, if its server has both
 
 
 def _problem_of_carrier(subject: Subject, trace: Trace) -> str | None:
     """What comes straight from a handler comes over a transport over which that one sent it. A
-    stored response is given again on the way by which a copy of its request came, also one that was
-    refused."""
+    response that is stored, or was refused, comes again by the way of a copy of its request."""
     homes, archives, kinds = subject.context.homes, subject.context.archives, trace.kinds
-    arrivals = (*kinds.get(RECEIVED, ()), *kinds.get(REFUSED, ()))
-    answers = any(row.ref_to is not None for row in arrivals)
-    if not subject.healed or answers or trace.node in archives:
+    if any(row.ref_to for kind in (RECEIVED, REFUSED) for row in kinds.get(kind, ())):
         return None
-    for row in (*kinds.get(RECEIVED, ()), *kinds.get(DUPLICATE, ())):
+    for row in (*kinds.get(RECEIVED, ()), *kinds.get(DUPLICATE, ())) if subject.healed else ():
         over = {
             sent.transport
             for other in subject.traces
             if other is not trace and other.node in homes.get(row.peer or "", ())
             for sent in other.kinds.get(SENT, ())
-            if other.node not in archives and trace.node in homes.get(sent.peer or "", ())
+            if trace.node in homes.get(sent.peer or "", ())
+            and {trace.node, other.node}.isdisjoint(archives)
         }
         ways = over | _FOLDER if over & _FOLDER else over
         if over and row.transport not in (None, _REPLY, *ways):
@@ -215,23 +213,13 @@ def _problem_of_carrier(subject: Subject, trace: Trace) -> str | None:
     return None
 
 
-def _came_from(subject: Subject, trace: Trace) -> bool:
-    """Whether another node says that it has the message from this one."""
+def _is_named(subject: Subject, trace: Trace, kind: str) -> bool:
+    """Whether another node says that it has sent the message to this one, or has it from it."""
     homes = subject.context.homes
     return any(
         trace.node in homes.get(peer, ())
         for other in subject.traces
-        for peer in (_peers(other, RECEIVED) if other is not trace else ())
-    )
-
-
-def _went_to(subject: Subject, trace: Trace) -> bool:
-    """Whether another node says that it sent the message to this one."""
-    homes = subject.context.homes
-    return any(
-        trace.node in homes.get(peer, ())
-        for other in subject.traces
-        for peer in (_peers(other, SENT) if other is not trace else ())
+        for peer in (_peers(other, kind) if other is not trace else ())
     )
 
 

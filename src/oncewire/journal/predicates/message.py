@@ -191,25 +191,16 @@ def _problems_of_kept(subject: Subject, trace: Trace) -> Iterator[str]:
     if went and channels.isdisjoint(went) and channels:
         yield "It was submitted on another channel than it went on."
     # A copy of what retention removed is judged and answered by itself, as it came.
-    anew = [
-        row.seq
-        for row in kinds.get(DUPLICATE, ())
-        if notes.Duplicate.read(row.detail).answer in ("new_ack", "nothing")
-    ]
+    answers = {notes.Duplicate.read(row.detail).answer for row in kinds.get(DUPLICATE, ())}
+    anew = (DUPLICATE, ACK_SENT) if answers & {"new_ack", "nothing"} else ()
     for step, columns, behind in KEPT:
         # What a person gave up may be kept under other terms from then on, and what arrives of a
         # document under its own id is the message that names its parts.
         if step not in kinds or ABANDONED in kinds or JOINED in kinds:
             continue
-        rows = [
-            row
-            for kind in behind
-            for row in kinds.get(kind, ())
-            if not anew or row.seq < anew[0] or kind not in (DUPLICATE, ACK_SENT)
-        ]
         for column in columns:
             was = {getattr(row, column) for row in kinds[step]}
-            for row in rows:
+            for row in (row for kind in behind if kind not in anew for row in kinds.get(kind, ())):
                 now = getattr(row, column)
                 # Terms that nothing explains are a finding already.
                 known = column != "terms_id" or was | {now} <= subject.context.terms.keys()
