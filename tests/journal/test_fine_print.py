@@ -76,6 +76,15 @@ def test_a_copy_of_what_retention_removed_is_answered_under_other_terms(
     assert _told(world.rows) == told
 
 
+def test_an_older_copy_of_a_journal_does_not_say_over_what_it_was_sent_later() -> None:
+    world = World(replace(PLAIN, transports=("http", "smtp")))
+    world.deliver("m1")
+    rows = change(world.rows, find(world.rows, Kind.RECEIVED)[0], transport="smtp")
+    assert _told(rows) == [("books", "contradiction")]
+    report = judged(drop(rows, *find(rows, Kind.ACKNOWLEDGED)), healed=True)
+    assert "contradiction" not in report.kinds
+
+
 def test_a_response_that_was_refused_comes_again_on_the_way_of_its_request() -> None:
     world = World()
     world.submit("m1")

@@ -202,9 +202,11 @@ def _problem_of_carrier(subject: Subject, trace: Trace) -> str | None:
         over = {
             sent.transport
             for other in subject.traces
-            if other is not trace and other.node in homes.get(row.peer or "", ())
+            # Of one that ends in the middle, more may follow.
+            if other is not trace and other.kinds.keys() & {ACKNOWLEDGED, FAILED}
             for sent in other.kinds.get(SENT, ())
-            if trace.node in homes.get(sent.peer or "", ())
+            if other.node in homes.get(row.peer or "", ())
+            and trace.node in homes.get(sent.peer or "", ())
             and {trace.node, other.node}.isdisjoint(archives)
         }
         ways = over | _FOLDER if over & _FOLDER else over
