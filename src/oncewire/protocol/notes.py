@@ -443,7 +443,7 @@ class Duplicate(Detail, frozen=True, gc=False):
 
     KIND: ClassVar[Kind] = Kind.DUPLICATE
     answer: str | None = None
-    """Which stored answer went back: original, most_recent, fresh_ack, ack, error or none."""
+    """stored_answer, first_response, latest_response, new_ack, nothing or awaited."""
 
 
 class Refused(Detail, frozen=True, gc=False):
