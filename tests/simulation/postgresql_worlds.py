@@ -259,7 +259,7 @@ class Twin(WorldMachine):
 
     def fall(self, lasts: Duration, where: str) -> None:
         """The other one cannot know at once, and may give a request whose connection is gone."""
-        known = dict(self.ledger.left_alone)
+        known = {key: list(gone) for key, gone in self.ledger.left_alone.items()}
         super().fall(lasts, where)
         if self.twin is not None and self.twin.up:
             self.ledger.left_alone.clear()

@@ -496,7 +496,7 @@ class Door:
 
     def _alone(self, message_id: str) -> None:
         ledger, name = self._machine.ledger, self._machine.name
-        ledger.left_alone.setdefault((name, message_id), self._machine.clock.now)
+        ledger.left_alone[name, message_id].append(self._machine.clock.now)
 
 
 def note_report(ledger: Ledger, sender: str, receiver: str, body: bytes) -> None:

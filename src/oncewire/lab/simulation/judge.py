@@ -372,13 +372,21 @@ class History:
     # --- synchronous replies ---
 
     def _behind_backs(self, node: str, message_id: str, rows: list[Row]) -> None:
-        """Where a request is not repeated its initiator has given up with its connection."""
-        alone = self.ledger.left_alone.get((node, message_id))
+        """Where a request is not repeated its initiator has given up with its connection, unless
+        an operator has it sent once more."""
+        left = self.ledger.left_alone.get((node, message_id), [])
         first = next(row for row in rows if row.kind == HANDED_OVER)
         terms = self._terms_of(first)
-        if alone is None or terms.sync_retries is not SyncRetries.NONE:
+        if not left or terms.sync_retries is not SyncRetries.NONE:
             return
-        if self.at(first) > alone:
+        asked = max(
+            self.at(row)
+            for (_, named), trace in self.traces.items()
+            if named == message_id
+            for row in trace
+            if row.kind == SENT and self.at(row) < self.at(first)
+        )
+        if any(asked < gone < self.at(first) for gone in left):
             sentence = "It was handed over after the connection that asked for it had gone."
             self.ledger.broke("behind backs", sentence, node, message_id)
 

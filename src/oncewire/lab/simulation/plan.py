@@ -384,8 +384,10 @@ class Ledger:
     written_at: dict[tuple[str, int], Instant] = field(default_factory=dict)
     # Replies on connections, by node and the request's MessageId, each different one once.
     replies: dict[tuple[str, str], list[bytes]] = field(default_factory=lambda: defaultdict(list))
-    # When a connection that waited for a response ended without one, by node and request.
-    left_alone: dict[tuple[str, str], Instant] = field(default_factory=dict)
+    # When connections that waited for a response ended without one, by node and request.
+    left_alone: dict[tuple[str, str], list[Instant]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     # Parcels that carry an ErrorList, as they left: sender, receiver, body.
     reports: list[tuple[str, str, bytes]] = field(default_factory=list)
     # Seen while the world ran.
