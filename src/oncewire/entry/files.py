@@ -186,15 +186,6 @@ def version_of(path: Path) -> tuple[int, ...] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk: a new file without its name is nowhere."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def make_folder(path: Path, mode: int = 0o755) -> Path:
     """The folder, made if it is not there."""
     try:

@@ -277,7 +277,7 @@ class Submission(Struct, frozen=True):
         """Everything that comes from outside is a Submission once, so it is checked here."""
         check_id(self.cpa_id, "cpa_id")
         if not isinstance(self.service, Service):
-            raise _is_no("service", "Service", self.service, "give an oncewire Service")
+            raise is_no("service", "Service", self.service, "give an oncewire Service")
         check_id(self.action, "action")
         for name in ("conversation_id", "message_id", "ref_to_message_id", "by"):
             if (value := getattr(self, name)) is not None:
@@ -287,9 +287,9 @@ class Submission(Struct, frozen=True):
         whole = type(lifetime) is int and 0 < lifetime <= LIFETIME_MAX
         if lifetime is not None and not whole:
             remedy = f"give whole microseconds, from 1 to {LIFETIME_MAX}, or none"
-            raise _is_no("time_to_live", "lifetime", lifetime, remedy)
+            raise is_no("time_to_live", "lifetime", lifetime, remedy)
         if not isinstance(self.best_effort, bool):
-            raise _is_no("best_effort", "bool", self.best_effort, "say True or False")
+            raise is_no("best_effort", "bool", self.best_effort, "say True or False")
         if not is_named_rightly(self.message_id or "", self.service):
             raise InvalidValue(
                 f"service {TRIAL_SERVICE} and MessageIds with {TRIAL_MARK} are for trials",
@@ -298,7 +298,8 @@ class Submission(Struct, frozen=True):
         check_payloads(self.payloads)
 
 
-def _is_no(name: str, kind: str, value: object, remedy: str) -> InvalidValue:
+def is_no(name: str, kind: str, value: object, remedy: str) -> InvalidValue:
+    """The refusal of a value of another kind."""
     return InvalidValue(f"{name} is no {kind}: {repr(value)[:32]}", remedy=remedy)
 
 

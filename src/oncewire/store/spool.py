@@ -347,7 +347,7 @@ class FileSpool:
                 check_owner(other.read_bytes(), node, str(self._directory))
             (self._directory / name).touch(mode=0o600)
             (self._directory / name).write_text(node)
-            _sync_directory(self._directory)
+            sync_folder(self._directory)
 
     def has_mark(self, name: str) -> bool:
         """Whether such a file is here."""
@@ -400,7 +400,7 @@ class FileSpool:
         try:
             with store_trouble():
                 self._removal.replace(path, self._directory / name)
-                _sync_directory(self._directory)
+                sync_folder(self._directory)
         except BaseException:
             self.give_back(name)
             raise
@@ -555,8 +555,9 @@ class SpoolFile:
             self._removal.remove(self._path)
 
 
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk: a new file without its name is nowhere."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
     finally:

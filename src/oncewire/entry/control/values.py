@@ -29,7 +29,7 @@ from oncewire.entry.messages.outlook import Trouble
 from oncewire.entry.messages.story import MessageDetails, Story
 from oncewire.entry.watching.snapshot import ChannelView, Overview, Readiness
 from oncewire.errors import InvalidValue, NotHere
-from oncewire.handler.actions import Accepted, Notice, Submission
+from oncewire.handler.actions import Accepted, Notice, Submission, is_no
 from oncewire.handler.delivering.view import JoinedContent, PartContent
 from oncewire.handler.runtime.trying import Tried
 from oncewire.message.envelope import Payload, StatusResponse
@@ -63,14 +63,14 @@ def checked(verb: Verb[..., Any], given: BoundArguments) -> BoundArguments:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise _is_no(name, "str", value, "give it as a text that is not empty")
+        raise is_no(name, "str", value, "give it as a text that is not empty")
     return check_text(value, name, TEXT_MAX)
 
 
 def _whole(name: str, value: Any) -> int:
     # To Python a truth is a number.
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _is_no(name, "int", value, "give it as a whole number")
+        raise is_no(name, "int", value, "give it as a whole number")
     least = MEANINGS[name].least
     if least is not None and value < least:
         # Its writer means something by it: all, or none. Here it has no meaning.
@@ -81,19 +81,19 @@ def _whole(name: str, value: Any) -> int:
 def _number(name: str, value: Any) -> float:
     known = isinstance(value, int | float) and not isinstance(value, bool)
     if not known or (isinstance(value, float) and math.isnan(value)):
-        raise _is_no(name, "float", value, "give it as a number")
+        raise is_no(name, "float", value, "give it as a number")
     return _within_bounds(name, value)
 
 
 def _truth(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise _is_no(name, "bool", value, "say true or false")
+        raise is_no(name, "bool", value, "say true or false")
     return value
 
 
 def _submission(name: str, value: Any) -> Submission:
     if not isinstance(value, Submission):
-        raise _is_no(name, "Submission", value, "give an oncewire.Submission")
+        raise is_no(name, "Submission", value, "give an oncewire.Submission")
     return value
 
 
@@ -102,10 +102,6 @@ def _within_bounds(name: str, value: float) -> float:
     if meaning.least is not None:
         value = max(meaning.least, value)
     return value if meaning.most is None else min(meaning.most, value)
-
-
-def _is_no(name: str, kind: str, value: Any, remedy: str) -> InvalidValue:
-    return InvalidValue(f"{name} is no {kind}: {repr(value)[:32]}", remedy=remedy)
 
 
 CHECKS: dict[str, Callable[[str, Any], Any]] = {

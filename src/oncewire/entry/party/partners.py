@@ -21,7 +21,7 @@ from oncewire.agreement.certificates import facts, read_certificates, to_pem
 from oncewire.agreement.check import Severity
 from oncewire.agreement.compose import profile_values
 from oncewire.agreement.toml import new, read_toml
-from oncewire.entry.files import PRIVATE, make_folder, read_bytes, read_text, sync_folder, write_new
+from oncewire.entry.files import PRIVATE, make_folder, read_bytes, read_text, write_new
 from oncewire.entry.party.agreements import Kept, able, each_readable, load_readable, loader
 from oncewire.entry.party.folder import (
     Card,
@@ -39,6 +39,7 @@ from oncewire.handler.context import Keys
 from oncewire.message.instant import DAY, Instant, format_duration, format_instant
 from oncewire.message.kinds import quoted
 from oncewire.protocol.terms import Scope
+from oncewire.store.spool import sync_folder
 
 _ECDSA = "http://www.w3.org/2001/04/xmldsig-more#ecdsa-sha256"
 _NOT = Value("", None, Origin.DEFAULT)

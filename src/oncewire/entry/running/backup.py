@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder, sync_folder
+from oncewire.entry.files import PRIVATE, PRIVATE_FOLDER, make_folder
 from oncewire.entry.party.settings import FILE, Settings
 from oncewire.entry.party.store import (
     MANIFEST,
@@ -33,6 +33,7 @@ from oncewire.message.instant import Instant, format_instant
 from oncewire.store.postgresql import connection as postgresql
 from oncewire.store.postgresql.session import PostgresSession
 from oncewire.store.records import StoreMark
+from oncewire.store.spool import sync_folder
 from oncewire.store.sql.copying import Tally, copy
 from oncewire.store.sql.reader import LAYOUTS
 from oncewire.store.sql.rows import spool_names
