@@ -178,9 +178,9 @@ def _window() -> dict[str, list[Row]]:
     return {name: list(node.rows) for name, node in SCENARIOS["window"]().nodes.items()}
 
 
-def test_clocks_that_jump_accuse_nobody(spark, tmp_path: Path) -> None:
+def test_clocks_that_jump_back_are_a_finding_each_and_accuse_nobody(spark, tmp_path: Path) -> None:
     """In the middle of their business one clock is set a year on and later right; the other
-    one a year back."""
+    one a year back. No row says so."""
     nodes, year = _window(), 400 * DAY
     for name, jump in (("acme", year), ("globex", -year)):
         rows = nodes[name]
@@ -196,7 +196,9 @@ def test_clocks_that_jump_accuse_nobody(spark, tmp_path: Path) -> None:
     waits = read_ledger(spark, lake, lake.current()).select("latency_us").collect()
     assert all(0 <= row["latency_us"] < HOUR for row in waits)
     status, checked = command("verify", "--lake", lake.root, "--ended")
-    assert (status, checked["violations"]) == (0, [])
+    assert (status, checked["violations"]) == (1, [])
+    found = [(each["node"], each["kind"]) for each in checked["findings"]]
+    assert found == [("acme", "clock"), ("globex", "clock")]
     status, joined = command("reconcile", *stores)
     assert (status, joined["disagreements"]) == (0, [])
 

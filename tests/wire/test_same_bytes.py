@@ -9,8 +9,10 @@ import os
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from cryptography import x509
@@ -151,20 +153,24 @@ def _of_signatures(
 _WRAPPED_KEY = re.compile(rb"<xenc:CipherValue>[^<]+</xenc:CipherValue></xenc:CipherData></xenc:E")
 
 
+def _counted(numbers: Iterator[int], size: int) -> bytes:
+    return bytes([next(numbers)]) * size
+
+
 def _of_the_rest() -> Iterator[tuple[str, str]]:
     """Encrypted parts, and Faults."""
     for data in ("aes128-gcm", "aes256-gcm", "aes256-cbc"):
         for key in ("rsa-oaep", "rsa-oaep-mgf1p", "rsa-1_5"):
-            numbers = count()
             pieces = encrypt_chunks(
                 [b"<order/>", b"more" * 9000],
                 SIGNER.certificate,
                 "application/xml",
                 EncryptionChoice(data, key),
-                lambda size, numbers=numbers: bytes([next(numbers)]) * size,  # type: ignore[misc]
             )
-            # The padding of the wrapped key is random, and as long as the key.
-            written = _WRAPPED_KEY.sub(b"", b"".join(pieces), count=1)
+            counted = partial(_counted, count())
+            with mock.patch.object(os, "urandom", counted):
+                # The padding of the wrapped key is random, and as long as the key.
+                written = _WRAPPED_KEY.sub(b"", b"".join(pieces), count=1)
             yield f"encrypted {data} {key}", _digest(written)
     for error in (SoapFault("Client", "a < b"), Inconsistent("x", location="//y", remedy="z")):
         yield f"fault {type(error).__name__}", _of_parcel(soap.write_fault(error))

@@ -56,7 +56,7 @@ def test_a_store_that_nobody_edited_is_clean(store: Path) -> None:
 
 
 def test_an_edited_row_is_named(store: Path) -> None:
-    edit(store, "UPDATE journal_row SET hop = 3 WHERE seq = 17")
+    edit(store, "UPDATE journal_row SET at = at + 1 WHERE seq = 17")
     code, found = verified(store)
     assert code == 1
     assert [kind for kind, _ in found] == ["unchained"]
@@ -64,14 +64,14 @@ def test_an_edited_row_is_named(store: Path) -> None:
 
 
 def test_many_edited_rows_are_one_finding(store: Path) -> None:
-    edit(store, "UPDATE journal_row SET hop = 3 WHERE seq BETWEEN 11 AND 40")
+    edit(store, "UPDATE journal_row SET at = at + 1 WHERE seq BETWEEN 11 AND 40")
     code, found = verified(store)
     assert (code, [kind for kind, _ in found]) == (1, ["unchained"])
     assert "30 rows of its journal (11, 12, 13, 14, 15 and others)" in found[0][1]
 
 
 def test_the_last_row_is_held_to_the_head_behind_it(store: Path) -> None:
-    edit(store, "UPDATE journal_row SET hop = 3 WHERE seq = (SELECT max(seq) FROM journal_row)")
+    edit(store, "UPDATE journal_row SET at = at + 1 WHERE seq = (SELECT max(seq) FROM journal_row)")
     assert [kind for kind, _ in verified(store)[1]] == ["unchained"]
 
 
