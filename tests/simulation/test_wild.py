@@ -169,6 +169,7 @@ def test_a_sample_of_wild_worlds_breaks_no_promise(first: int) -> None:
         30005914,
         30007983,
         32900523,
+        35017424,
         35100679,
         77100231,
         77102046,

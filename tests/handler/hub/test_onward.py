@@ -10,6 +10,7 @@ from msgspec import structs
 
 from oncewire.agreement.agreement import Agreements
 from oncewire.handler.actions import Post, PostAnswer, Source, Submission
+from oncewire.handler.content_digest import is_intact, stated_digest
 from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.runtime.engine import Engine
 from oncewire.lab.simulation.plan import Options
@@ -70,6 +71,27 @@ def test_a_header_whose_charset_stands_in_mime_alone_goes_on_as_it_came(
     gone_on = codec.read(whole_parcel(hub.context, onward.parcel))
     assert written in gone_on.envelope
     assert gone_on.message.header.conversation_id == "y\u00e9ar"
+
+
+@pytest.mark.parametrize("what", ["a stranger's message", "no message"])
+def test_what_is_refused_on_the_spot_is_answered_with_a_digest(what: str) -> None:
+    """Damage could make a message for the application of an error that nothing protects."""
+    chain = Network.chain(options("ebms2", hops=2))
+    chain.carrying = False
+    buyer, hub = chain.engines["buyer"], chain.engines["hub1"]
+    chain.send(0)
+    (order,) = [post for _, post in chain.kept if isinstance(post, Post)]
+    parcel = whole_parcel(buyer.context, order.parcel)
+    body = parcel.body
+    hub.context.agreements = Agreements([])
+    if what == "no message":
+        body = body.replace(b"eb:MessageHeader", b"eb:MessageFooter")
+    answer = hub.receive(structs.replace(parcel, body=body, headers=()), HTTP)
+    assert answer.parcel is not None
+    said = whole_parcel(hub.context, answer.parcel)
+    assert (b"ErrorList" in said.body) == (what != "no message")
+    assert stated_digest(said) is not None
+    assert is_intact(said)
 
 
 @pytest.mark.requirement("HOP-1", "SEQ-5")

@@ -129,8 +129,8 @@ def _encoded(
 
 
 def stored_parcel(parcel: Parcel) -> StoredParcel:
-    """A parcel as the store keeps it."""
-    return StoredParcel(parcel.content_type, parcel.headers, (parcel.body,))
+    """A small parcel of our own that no store keeps, with the digest of its body."""
+    return StoredParcel(parcel.content_type, headers_with_digest(parcel), (parcel.body,))
 
 
 def sealed(context: HandlerContext, parcel: Parcel) -> StoredParcel:
