@@ -149,24 +149,6 @@ def test_an_acknowledgement_of_ebms2() -> None:
     assert one.timestamp == NOW
 
 
-@pytest.mark.parametrize("role", [None, "Buyer <& Sons>"])
-@pytest.mark.parametrize("now", [NOW, NOW + 120, 0])
-def test_one_that_says_nothing_more_is_written_as_all_are(role: str | None, now: int) -> None:
-    own = Party((PartyId("urn:b:1"), PartyId('q"<>&', "ä")), "Seller")
-    header = replace(
-        order_message(Dialect.EBMS2).header,
-        from_party=Party((PartyId("a & b", "DUNS"),), role),
-        to_party=Party(own.ids, role),
-        conversation_id="c ü <1>",
-        message_id="m-1&@a.example",
-    )
-    message = replace(order_message(Dialect.EBMS2), header=header)
-    envelope = envelope_for(Dialect.EBMS2, now=now, own=own)
-    made = codec.write(answers.acknowledgment_for(message, envelope), envelope.form)
-    said = header, own, envelope.message_id, now, envelope.form
-    assert codec.write_acknowledgment(*said) == made
-
-
 def test_an_answer_stays_in_its_conversation_and_agreement() -> None:
     message, envelope = received(Dialect.EBMS2), envelope_for(Dialect.EBMS2)
     asked, ping = answers.ask_status(message, envelope), answers.ping_like(message, envelope)

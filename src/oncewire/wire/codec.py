@@ -20,14 +20,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import structs
 
 from oncewire.errors import EbxmlError, InvalidValue
-from oncewire.message.envelope import Acknowledgment, Actor, Header, Message, Payload, Reference
+from oncewire.message.envelope import Acknowledgment, Actor, Message, Payload, Reference
 from oncewire.message.form import Dialect, Form, Validation
-from oncewire.message.ids import Party
-from oncewire.message.instant import Instant
 from oncewire.wire import header
 from oncewire.wire.drafts.blocks import DRAFT_TYPE, MS_VERSION, RM_VERSION
 from oncewire.wire.ebms2 import blocks as ebms2
-from oncewire.wire.ebms2 import writer
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits, beyond
 from oncewire.wire.mime import multipart
 from oncewire.wire.mime.multipart import (
@@ -213,15 +210,6 @@ def write(
     if signer is not None:
         envelope = signer(envelope, message.payloads)
     return pack(envelope, message, form, boundary=boundary, mail=mail)
-
-
-def write_acknowledgment(
-    asked: Header, own: Party, message_id: str, now: Instant, form: Form
-) -> Parcel:
-    """The To Party's acknowledgment of a message of ebMS 2.0, as `write` writes one that says
-    nothing more: unsigned, under a form without extensions and with one SOAPAction for all."""
-    envelope = writer.write_acknowledgment(asked, own, message_id, now)
-    return Parcel(_EBMS2_ROOT, envelope, (("SOAPAction", form.soap_action),))
 
 
 def write_stream(
@@ -434,7 +422,6 @@ __all__ = [
     "read_header",
     "unbundle",
     "write",
-    "write_acknowledgment",
     "write_envelope",
     "write_stream",
 ]

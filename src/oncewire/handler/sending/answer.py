@@ -23,10 +23,10 @@ from oncewire.handler.context import HandlerContext, is_told
 from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.perform import HANDLER, open_incident
 from oncewire.handler.route import Route, as_of_today, envelope_for, peer_label, route_under
-from oncewire.handler.sending.seal import MAIL, seal, sealed, stored_parcel
+from oncewire.handler.sending.seal import seal, stored_parcel
 from oncewire.handler.spool_reading import RefusedByTerms
 from oncewire.message.envelope import ANSWERS, Actor, Error, ErrorList, Message, MessageKind
-from oncewire.message.form import AckRequest, Dialect, Form
+from oncewire.message.form import AckRequest, Form
 from oncewire.message.instant import Duration
 from oncewire.protocol.notes import TEXT_MAX, AckSent, Ignored, Note, Raise, Refused, WarningSent
 from oncewire.protocol.receiver import AckOwed
@@ -202,19 +202,6 @@ def acknowledge(
 ) -> StoredAnswer:
     """Build the acknowledgement that is owed for a message, with what its sender is told."""
     route = signal_route(agreement, MessageKind.ACKNOWLEDGMENT)
-    if (
-        final
-        and message.dialect is route.form.dialect is Dialect.EBMS2
-        and owed.hop_receipt is AckRequest.NONE
-        and not (warnings or owed.signed or route.security.sign or route.form.extensions)
-        and "{" not in route.form.soap_action
-        and MAIL not in route.terms.transports
-    ):
-        # It says nothing but that the message is here: no value of a message is made for it.
-        own, message_id = agreement.own.party, context.new_message_id()
-        said = message.header, own, message_id, context.now(), route.form
-        kept = sealed(context, codec.write_acknowledgment(*said))
-        return StoredAnswer(message_id, MessageKind.ACKNOWLEDGMENT, kept, owed=not plan.signals)
     ack = acknowledgment_for(context, message, route, owed, received, final=final)
     if warnings:
         ack = structs.replace(ack, error_list=ErrorList(warnings))

@@ -32,7 +32,6 @@ from oncewire.message.envelope import (
 )
 from oncewire.message.form import AckRequest, Extension, Form, SyncReplyMode
 from oncewire.message.ids import Party, PartyId, is_uri
-from oncewire.message.instant import Instant
 from oncewire.wire.ebms2 import blocks as n
 from oncewire.wire.xml import (
     attribute,
@@ -105,30 +104,6 @@ def write(message: Message, form: Form) -> bytes:
     return "".join(parts).encode()
 
 
-def write_acknowledgment(asked: Header, own: Party, message_id: str, now: Instant) -> bytes:
-    """The To Party's acknowledgment of a message, as `write` writes one that says nothing more."""
-    moment = f"<eb:Timestamp>{written_moment(now)}</eb:Timestamp>"
-    about = f"<eb:RefToMessageId>{identifier(asked.message_id)}</eb:RefToMessageId>"
-    return (
-        f"{_addressed(asked, asked.to_party, asked.from_party)}"
-        f"<eb:Service>{n.SIGNAL_SERVICE}</eb:Service><eb:Action>{MessageKind.ACKNOWLEDGMENT.value}</eb:Action>"
-        f"<eb:MessageData><eb:MessageId>{identifier(message_id)}</eb:MessageId>{moment}{about}"
-        "</eb:MessageData></eb:MessageHeader>"
-        f'<eb:Acknowledgment {_BLOCK} SOAP:actor="{Actor.TO_PARTY_MSH.value}">{moment}{about}'
-        f"{_party('From', Party(own.ids))}</eb:Acknowledgment></SOAP:Header><SOAP:Body/>"
-        "</SOAP:Envelope>"
-    ).encode()
-
-
-def _addressed(header: Header, from_party: Party, to_party: Party) -> str:
-    """The envelope up to the Service."""
-    return (
-        f"{_OPEN}{_party('From', from_party)}{_party('To', to_party)}"
-        f"<eb:CPAId>{identifier(header.cpa_id)}</eb:CPAId>"
-        f"<eb:ConversationId>{identifier(header.conversation_id)}</eb:ConversationId>"
-    )
-
-
 def _opening(header: Header) -> str:
     """The envelope up to the MessageData of its MessageHeader."""
     service = header.service
@@ -151,7 +126,9 @@ def _opening(header: Header) -> str:
         else ""
     )
     return (
-        f"{_addressed(header, header.from_party, header.to_party)}"
+        f"{_OPEN}{_party('From', header.from_party)}{_party('To', header.to_party)}"
+        f"<eb:CPAId>{identifier(header.cpa_id)}</eb:CPAId>"
+        f"<eb:ConversationId>{identifier(header.conversation_id)}</eb:ConversationId>"
         f"<eb:Service{optional_attribute('eb:type', service.type)}>{identifier(service.value)}"
         f"</eb:Service><eb:Action>{identifier(header.action)}</eb:Action>"
         f"<eb:MessageData><eb:MessageId>{identifier(header.message_id)}</eb:MessageId>"
