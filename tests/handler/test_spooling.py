@@ -16,7 +16,7 @@ from oncewire.handler.actions import Source
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.receiving import inbound as inbound_module
-from oncewire.handler.receiving.inbound import Expected, Intake, take_in
+from oncewire.handler.receiving.inbound import Expected, Intake, TooLarge, take_in
 from oncewire.handler.runtime.handler import Handler
 from oncewire.store.spool import SpoolFile
 from oncewire.transport.contract import Delivery, Unlimited
@@ -187,6 +187,17 @@ async def test_while_a_batch_is_taken_the_next_is_heard(
     monkeypatch.setattr(Intake, "feed", slow)
     await take_in(node, long_delivery(4, heard))
     assert seen == [2, 3, 4, 4]
+    node.store.close()
+
+
+async def test_a_body_that_grows_too_large_on_its_way_leaves_nothing(tmp_path: Path) -> None:
+    path, heard = tmp_path / "b.db", list[int]()
+    node = node_of(path)
+    node.body_max = len(order_parcel().body) + inbound_module.BATCH
+    with pytest.raises(TooLarge, match="more than"):
+        await take_in(node, long_delivery(9, heard))
+    assert heard == [0, 1]
+    assert files(path) == []
     node.store.close()
 
 

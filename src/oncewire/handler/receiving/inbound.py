@@ -11,7 +11,7 @@ import base64
 import contextlib
 import hashlib
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -278,13 +278,13 @@ async def take_in(
         raise TooLarge(f"a body of {delivery.length} bytes is more than {context.body_max}")
     pieces: list[bytes] = []
     size = 0
-    bounded = _Bounded(delivery, context.body_max)
-    async for chunk in bounded:
+    async for chunk in delivery.body:
+        size += len(chunk)
+        _check_size(context, size)
         roomy = delivery.allowance.hold(len(chunk))
         pieces.append(chunk)
-        size += len(chunk)
         if size > (SPOOL_ABOVE if roomy else READ_AT_ONCE):
-            return await _Streaming(context, delivery, expects).take(pieces, bounded)
+            return await _Streaming(context, delivery, expects).take(pieces, size)
     context.kill.reach("read after body")
     content_type, headers = _told(delivery)
     body = b"".join(pieces)
@@ -313,22 +313,9 @@ def _text(said: str) -> str:
     return said if said.isascii() else said.encode("utf-8", "replace").decode("utf-8")
 
 
-class _Bounded(AsyncIterator[bytes]):
-    """A body, as far as it is not too large. No generator: the event loop keeps an account of
-    each of those, which costs as much as a small body."""
-
-    __slots__ = ("_body", "_left", "_most")
-
-    def __init__(self, delivery: Delivery, most: int) -> None:
-        self._body = aiter(delivery.body)
-        self._left = self._most = most
-
-    async def __anext__(self) -> bytes:
-        chunk = await anext(self._body)
-        self._left -= len(chunk)
-        if self._left < 0:
-            raise TooLarge(f"the body has more than {self._most} bytes")
-        return chunk
+def _check_size(context: HandlerContext, size: int) -> None:
+    if size > context.body_max:
+        raise TooLarge(f"the body has more than {context.body_max} bytes")
 
 
 def _read(context: HandlerContext, parcel: Parcel) -> Reading:
@@ -358,13 +345,13 @@ class _Streaming:
         # Bytes of the last batch: they may still be on their way to the disk.
         self._unwritten = 0
 
-    async def take(self, pieces: list[bytes], rest: AsyncIterator[bytes]) -> Inbound:
-        """Read on, a batch at a time, until the end or a refusal."""
+    async def take(self, pieces: list[bytes], size: int) -> Inbound:
+        """Read on after the first pieces, a batch at a time, until the end or a refusal."""
         context, intake = self._context, self._intake
         try:
             await self._do(intake.begin)
             await self._feed(pieces)
-            await self._hear(rest)
+            await self._hear(size)
             context.kill.reach("read after body")
             context.kill.reach("spool before fsync")
             stored, reading, parcel = await self._do(intake.finish)
@@ -378,13 +365,15 @@ class _Streaming:
             raise
         return Inbound(parcel, stored, reading)
 
-    async def _hear(self, rest: AsyncIterator[bytes]) -> None:
-        """What else comes: while a thread takes one batch, the next is heard."""
+    async def _hear(self, size: int) -> None:
+        """What comes after so many bytes: while a thread takes one batch, the next is heard."""
         pieces: list[bytes] = []
         held = 0
         feeding: asyncio.Future[None] | None = None
         try:
-            async for chunk in rest:
+            async for chunk in self._delivery.body:
+                size += len(chunk)
+                _check_size(self._context, size)
                 if feeding is not None and feeding.done():
                     feeding.result()
                 if self._intake.over:
