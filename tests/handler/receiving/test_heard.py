@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from oncewire.handler.receiving import inbound as module
-from oncewire.handler.receiving.inbound import READ_AT_ONCE
+from oncewire.handler.receiving.inbound import READ_AT_ONCE, heard
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.spool_reading import ReadingRoom
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Reply
 from oncewire.wire import codec
-from oncewire.wire.limits import Limits
+from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.parcel import Parcel, Received
 from oncewire.wire.templates.envelope import EnvelopeTemplates
-from tests.handler.running import Wire, context_of, journal, order
+from tests.handler.network import Network
+from tests.handler.running import SYNC, Wire, context_of, journal, order
 
 
 class Talkative(Wire):
@@ -66,3 +67,16 @@ async def test_a_large_reply_is_read_beside_the_loop(
     assert ("too long" in failed) is (not in_time and size > READ_AT_ONCE)
     beside = [name.startswith("oncewire reading") for name in readers]
     assert beside == [size > READ_AT_ONCE]
+
+
+def test_a_reply_names_what_is_to_be_stored_of_it() -> None:
+    pair = Network.pair("ebms2", SYNC)
+    message = pair.order()
+    acknowledgment = pair.bytes_of(pair.arrive(message))
+    for parcel, names in (
+        (message, ["order-1@alpha"]),
+        (acknowledgment, []),
+        (Parcel("text/xml", b"<"), []),
+    ):
+        assert heard(parcel, DEFAULT_LIMITS, EnvelopeTemplates()).names == names
+    pair.close()

@@ -23,7 +23,7 @@ from oncewire.handler.content_digest import is_intact, stated_digest
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX, SpooledParcel
 from oncewire.handler.spool_reading import SPOOL_ABOVE, Reading, RefusedByTerms, TooLong
-from oncewire.message.envelope import Message
+from oncewire.message.envelope import Message, MessageKind
 from oncewire.protocol.hops import HopDuty, hop_duty
 from oncewire.store.contract import Transaction
 from oncewire.store.records import SpoolSlice, StoredParcel
@@ -449,6 +449,13 @@ class ReadReply(Struct, frozen=True):
         if isinstance(self.found, ReadFault):
             raise self.found
         return self.found
+
+    @property
+    def names(self) -> list[str]:
+        """MessageIds of the messages in it that are to be stored."""
+        found = () if isinstance(self.found, ReadFault) else self.found
+        messages = [received.message for received in found]
+        return [each.header.message_id for each in messages if each.kind is MessageKind.NORMAL]
 
 
 Reply: TypeAlias = Parcel | ReadReply

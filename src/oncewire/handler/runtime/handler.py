@@ -70,7 +70,6 @@ from oncewire.store.contract import Fellows
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.spool_contract import Spool
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Transport
-from oncewire.wire.codec import named_in
 from oncewire.wire.parcel import Parcel
 
 # Carrier: stored bytes go out over the transports, as they were stored or not at all.
@@ -633,7 +632,7 @@ class Handler:
             transport=post.transport,
         )
         reply = await hear(self.engine.context, outcome)
-        names = () if reply is None else named_in(reply.parcel.body)
+        names = () if reply is None else (post.message_id, *reply.names)
         await self._try("outcome", lambda: self.engine.transmission_over(ended, reply), names)
         if damaged is not None:
             why = damaged
