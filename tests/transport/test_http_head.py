@@ -207,8 +207,9 @@ def test_a_response_that_is_none_is_refused(head: bytes) -> None:
     [("A", "x\r\nB: y"), ("A", "x\ny"), ("A\r\nB", "x"), ("A:", "x"), ("", "x"), (" ", "")],
 )
 def test_no_header_is_written_that_would_be_two(header: tuple[str, str]) -> None:
-    with pytest.raises(ValueError, match="header"):
-        write_headers("HTTP/1.1 200 OK", [header])
+    for headers in ([header], [("Good", "x"), header], [header, ("Good", "x")]):
+        with pytest.raises(ValueError, match="header"):
+            write_headers("HTTP/1.1 200 OK", headers)
 
 
 class _Heard:

@@ -64,9 +64,8 @@ class Headers(Mapping[str, str]):
 
     def __init__(self, pairs: tuple[tuple[str, str], ...]) -> None:
         self.pairs = pairs
-        self._first: dict[str, str] = {}
-        for name, value in pairs:
-            self._first.setdefault(name.lower(), value)
+        # Backwards, so that of several the first stays.
+        self._first = {name.lower(): value for name, value in reversed(pairs)}
 
     def __getitem__(self, name: str) -> str:
         return self._first[name.lower()]
@@ -245,12 +244,12 @@ def _keeps_alive(headers: Headers, *, old: bool) -> bool:
 
 def write_headers(first: str, headers: list[tuple[str, str]]) -> bytes:
     """A head as bytes; ValueError where a header would not be one."""
-    lines = [first]
-    for name, value in headers:
-        if not _NAME.fullmatch(name) or _CONTROL.search(value):
-            raise ValueError("a header holds a control character, or its name is none")
-        lines.append(f"{name}: {value}")
-    return "\r\n".join((*lines, "", "")).encode("utf-8", "surrogateescape")
+    # All names in one look, and all values in another: each is good where all together are.
+    names, values = zip(*headers, strict=True)
+    if "" in names or not _NAME.fullmatch("".join(names)) or _CONTROL.search("".join(values)):
+        raise ValueError("a header holds a control character, or its name is none")
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
+    return f"{first}\r\n{lines}\r\n".encode("utf-8", "surrogateescape")
 
 
 # The Date of an answer (RFC 9110 6.6.1): all that the clock which people set is asked for here.
