@@ -192,9 +192,9 @@ class CommitLoop:
 
     async def _take_turns(self) -> None:
         while self.failed is None:
-            rest = self._rest()
-            timeout = IDLE if rest is None else min(max(rest / SECOND, SOON), IDLE)
-            if timeout > 0 and not self._waits and not self._stopping:
+            if not self._waits and not self._stopping:
+                rest = self._rest()
+                timeout = IDLE if rest is None else min(max(rest / SECOND, SOON), IDLE)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._awake.wait(), timeout)
             self._awake.clear()

@@ -164,10 +164,9 @@ class Table(Generic[K, R]):
 
     def forget(self, key: K) -> None:
         """Forget the row, so that it is loaded from the backend when it is needed."""
-        if key in self.rows:
-            if self._indexes:
-                self._set(key, None)
-            del self.rows[key]
+        if self._indexes and self.rows.get(key) is not None:
+            self._set(key, None)
+        self.rows.pop(key, None)
 
     def filed_under(self, index: Sorted | Groups, place: tuple[Any, ...]) -> bool:
         """Whether a row is in the index at that place; the place ends with the row's key."""
