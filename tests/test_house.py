@@ -314,7 +314,7 @@ BOUNDS = {
     "modules": 354,
     "lines": 114_104,
     "code_lines": 81_514,
-    "import_depth": 19,
+    "import_depth": 18,
     "circles_loaded": 0,
     "circles_named": 0,
     "import_share": 9.9,

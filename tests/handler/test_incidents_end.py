@@ -39,7 +39,7 @@ CAUSES: dict[str, tuple[str, str]] = {
         PERSON,
         "abandon: its answer is damaged",
     ),
-    "handler/receiving/release.py follow": (PERSON, "performs what the protocol raised"),
+    "handler/perform.py follow": (PERSON, "performs what the protocol raised"),
     "handler/receiving/release.py give_up_gaps": (SELF, "the message is handed over or sent on"),
     "handler/receiving/release.py survey": (SELF, "the message goes on; without an id, a restore"),
     "handler/receiving/release.py call_operator": (SELF, "by what the error is: see WHERE"),

@@ -343,12 +343,12 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "believe the failure report of a stranger",
-        "oncewire.handler.receiving.signals:receive_errors",
+        "oncewire.handler.receiving.reports:receive_errors",
         "if stored is None or not is_receiver(agreement, stored):\n"
-        "    _ignore_stray(context, tx, message, agreement, reference, stored)\n"
+        "    ignore_stray(context, tx, message, agreement, reference, stored)\n"
         "    return",
         "if stored is None:\n"
-        "    _ignore_stray(context, tx, message, agreement, reference, stored)\n"
+        "    ignore_stray(context, tx, message, agreement, reference, stored)\n"
         "    return",
         requirement="ERR-5",
         tests=(f"{_TAKEN_BACK}::test_a_partner_who_never_saw_the_message_changes_nothing",),

@@ -244,14 +244,14 @@ IN_EDGE_IDENTITY: tuple[Mutant, ...] = (
     # --- the trace that is left ---
     Mutant(
         "what is ignored leaves no trace",
-        "oncewire.handler.sending.answer:ignore",
+        "oncewire.handler.receiving.reports:ignore",
         "if not is_told(count):\n    return",
         "if count:\n    return",
         tests=(f"{_UNPROVEN}::test_a_claim_that_proves_nothing_changes_nothing",),
     ),
     Mutant(
         "everything that is ignored is written down",
-        "oncewire.handler.sending.answer:ignore",
+        "oncewire.handler.receiving.reports:ignore",
         "if not is_told(count):\n    return",
         "if False:\n    return",
         tests=(f"{_UNPROVEN}::test_the_trace_of_claims_is_bounded",),

@@ -125,7 +125,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a DeliveryFailure behind another error loses its name",
-        "oncewire.handler.receiving.signals:_told_together",
+        "oncewire.handler.receiving.reports:_told_together",
         "lead = next((error for error in fatal if error.code == 'DeliveryFailure'), fatal[0])",
         "lead = fatal[0]",
         requirement="HOP-9",
@@ -143,7 +143,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an application is given trials",
-        "oncewire.handler.receiving.signals:is_for_us",
+        "oncewire.handler.receiving.reports:is_for_us",
         "return kind is MessageKind.ERROR or is_trial(message_id)",
         "return kind is MessageKind.ERROR",
         tests=(f"{_TRIALS}::test_a_trial_is_delivered_and_reaches_no_application_and_no_count",),
@@ -157,7 +157,7 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a notice is judged by whatever leads to its hub today",
-        "oncewire.handler.receiving.signals:take_it",
+        "oncewire.handler.receiving.reports:take_it",
         "agreement = context.agreement_kept(tx, stored.agreement_id)",
         "agreement = None",
         requirement="ERR-5",
@@ -343,7 +343,7 @@ FINE_PRINT_RECEIVING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a request is closed while the application has it",
-        "oncewire.handler.receiving.awaiting:overdue",
+        "oncewire.handler.sending.respond:overdue",
         "if request.stored.incoming.state is not IncomingState.HANDED_OVER:\n"
         "    _close(context, tx, request.stored, TIMEOUT_MESSAGE)",
         "_close(context, tx, request.stored, TIMEOUT_MESSAGE)",

@@ -191,11 +191,11 @@ IN_HANDLER: tuple[Mutant, ...] = (
         "any partner may acknowledge",
         f"{_SIGNALS}:settle_references",
         "if stored is None or not is_receiver(resolution.agreement, stored):\n"
-        "    _ignore_stray(context, tx, message, resolution.agreement, reference, stored)\n"
+        "    ignore_stray(context, tx, message, resolution.agreement, reference, stored)\n"
         "else:\n"
         "    _settle(context, tx, message, stored, resolution.agreement, kept)",
         "if stored is None:\n"
-        "    _ignore_stray(context, tx, message, resolution.agreement, reference, stored)\n"
+        "    ignore_stray(context, tx, message, resolution.agreement, reference, stored)\n"
         "else:\n"
         "    _settle(context, tx, message, stored, resolution.agreement, kept)",
         requirement="RM-14",
@@ -205,10 +205,10 @@ IN_HANDLER: tuple[Mutant, ...] = (
         "any partner's status answer settles",
         f"{_SIGNALS}:_learn_status",
         "if stored is None or not is_receiver(resolution.agreement, stored):\n"
-        "    _ignore_stray(context, tx, message, resolution.agreement, reference, stored)\n"
+        "    ignore_stray(context, tx, message, resolution.agreement, reference, stored)\n"
         "    return",
         "if stored is None:\n"
-        "    _ignore_stray(context, tx, message, resolution.agreement, reference, stored)\n"
+        "    ignore_stray(context, tx, message, resolution.agreement, reference, stored)\n"
         "    return",
         requirement="RM-14",
         tests=(f"{_CLAIMS}::test_only_the_partner_it_went_to_can_say_that_it_arrived",),

@@ -18,7 +18,7 @@ _HEADERS = "tests/handler/test_headers_on_the_wire.py"
 IN_SYNC: tuple[Mutant, ...] = (
     Mutant(
         "a copy of a request answers for every response that it ever had",
-        "oncewire.handler.sending.respond:was_given",
+        "oncewire.handler.sending.answer:was_given",
         "_carried(context, tx, stored.answer)",
         "tx.responses_to(stored.incoming.message_id, stored.peer)",
         requirement="DUP-5 SYNC-8",
@@ -28,7 +28,7 @@ IN_SYNC: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the response beside an acknowledgement is not counted as given again",
-        "oncewire.handler.sending.respond:_carried",
+        "oncewire.handler.sending.answer:_carried",
         "ids = [received.message.header.message_id for received in both]",
         "ids = []",
         requirement="DUP-5 SYNC-8",

@@ -109,7 +109,7 @@ IN_WIRE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "only an Acknowledgment element acknowledges",
-        "oncewire.handler.receiving.signals:_acknowledged",
+        "oncewire.handler.receiving.reports:acknowledged",
         "if message.header.ref_to_message_id is not None:\n"
         "    references.append(message.header.ref_to_message_id)",
         "if message.acknowledgments:\n    references.append(message.header.ref_to_message_id)",

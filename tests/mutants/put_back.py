@@ -18,7 +18,7 @@ from tests.mutants.mutant import Mutant
 SEEDS = 2_000
 
 _ACKNOWLEDGING = "oncewire.protocol.receiver"
-_REPLY = "oncewire.handler.receiving.awaiting"
+_REPLY = "oncewire.handler.sending.respond"
 
 
 @dataclass(frozen=True, slots=True)

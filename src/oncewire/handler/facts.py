@@ -71,3 +71,21 @@ def is_answer(message: Message) -> bool:
     if message.kind is MessageKind.ERROR:
         return not message.reliable
     return message.kind in ANSWERS
+
+
+MESSAGE = "message"
+"""What is no signal."""
+
+_WORDS: dict[MessageKind | None, str] = {
+    MessageKind.ACKNOWLEDGMENT: "acknowledgement",
+    MessageKind.ERROR: "error",
+    MessageKind.STATUS_RESPONSE: "status",
+    MessageKind.STATUS_REQUEST: "status request",
+    MessageKind.PING: "ping",
+    MessageKind.PONG: "pong",
+}
+
+
+def word_for(kind: MessageKind | None) -> str:
+    """A kind of signal as people call it."""
+    return _WORDS.get(kind, MESSAGE)

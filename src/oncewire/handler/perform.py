@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -33,15 +32,13 @@ from oncewire.protocol.notes import (
     Submitted,
     Transmit,
 )
+from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sender import SenderStep, Way, attempt_due
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import FINAL_OUTGOING, Incoming, Outgoing, Phase
 from oncewire.protocol.terms import Scope, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredIncoming, StoredOutgoing, StoredParcel, Word
-
-if TYPE_CHECKING:
-    from oncewire.handler.context import HandlerContext
 
 logger = logging.getLogger("oncewire.handler")
 
@@ -453,3 +450,20 @@ def withhold(
             # What is whole and only too large is not given up: others can take it.
             reason += f"; or give it up: `oncewire abandon {message_id}`"
         open_incident(context, tx, Raise(reason, message_id), stored.incoming)
+
+
+def follow(
+    context: HandlerContext,
+    tx: Transaction,
+    channel: ReceivingChannel | None,
+    effects: tuple[Effect, ...],
+) -> None:
+    """Save a stream's new state and record what the step noted."""
+    if channel is not None:
+        tx.save_receiving_channel(channel)
+    notes = [effect for effect in effects if isinstance(effect, Note)]
+    if notes:
+        context.write(tx, notes)
+    for effect in effects:
+        if isinstance(effect, Raise):
+            open_incident(context, tx, effect)

@@ -23,6 +23,7 @@ from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import digest_of_copy, view_of
 from oncewire.handler.facts import facts_under, words_of
 from oncewire.handler.hub.passing import HubArrival
+from oncewire.handler.perform import follow
 from oncewire.handler.receiving import signals
 from oncewire.handler.receiving.agreement_match import (
     check_content,
@@ -32,7 +33,6 @@ from oncewire.handler.receiving.agreement_match import (
     removed_as,
 )
 from oncewire.handler.receiving.gathering import (
-    awaits_join,
     check_gathering,
     check_id,
     completes,
@@ -42,26 +42,25 @@ from oncewire.handler.receiving.gathering import (
     split_begun,
     split_by_name,
 )
-from oncewire.handler.receiving.release import follow, release, release_old
-from oncewire.handler.receiving.signals import is_for_us, take_it
+from oncewire.handler.receiving.release import release, release_old
+from oncewire.handler.receiving.reports import is_for_us, receive_errors, take_it
 from oncewire.handler.route import peer_label
 from oncewire.handler.sending.answer import (
     NOTHING,
     Answer,
+    Patience,
     acknowledge,
     answer_error,
-    post_or_reply,
-    response_again,
-    write_answer,
-)
-from oncewire.handler.sending.respond import (
-    Patience,
     await_response,
     await_rider,
+    awaits_join,
     count_copy,
     is_awaited,
+    post_or_reply,
+    response_again,
     response_to_repeat,
     was_given,
+    write_answer,
 )
 from oncewire.message.envelope import Error, Message, MessageKind, SequenceNumber, Split, is_trial
 from oncewire.message.form import PartsForm
@@ -526,7 +525,7 @@ class Arriving:
             # Any accepted message that refers to one of ours completes it (RM-16).
             signals.settle_references(self.context, self.tx, message, self.resolution, self.kept)
             # What it warns of may ride on it (ERR-10).
-            signals.receive_errors(self.context, self.tx, message, self.agreement)
+            receive_errors(self.context, self.tx, message, self.agreement)
         if not held and self._split is None:
             self.context.state.actions.append(Ready(1))
 

@@ -451,16 +451,3 @@ def begin_all(context: HandlerContext, tx: Transaction) -> None:
             document.key not in context.elsewhere("join")
         ):
             begin(context, document)
-
-
-def awaits_join(tx: Transaction, stored: StoredIncoming) -> bool:
-    """Whether a part has no answer yet because its document is not put together."""
-    waits = stored.incoming.state in (IncomingState.HELD, IncomingState.GATHERED)
-    if not waits or stored.facts.split_id is None:
-        return False
-    document = tx.document(stored.incoming.sender, stored.facts.split_id)
-    return (
-        document is not None
-        and document.state in UNFINISHED
-        and document.last_part == stored.incoming.message_id
-    )

@@ -26,6 +26,7 @@ from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import View, accepted, read_view, write_view
 from oncewire.handler.encryption import slices_of
 from oncewire.handler.facts import words_of
+from oncewire.handler.perform import follow
 from oncewire.handler.receiving.gathering import (
     attachment_of,
     check_split_id,
@@ -35,7 +36,6 @@ from oncewire.handler.receiving.gathering import (
     parts_of,
     settle_claims,
 )
-from oncewire.handler.receiving.release import follow
 from oncewire.handler.route import FRAGMENT_ENCODING, Bounds
 from oncewire.handler.sending.answer import answer_error, post_signal
 from oncewire.handler.sending.parts import RANGE, WHOLE_DIGEST

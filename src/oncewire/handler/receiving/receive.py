@@ -22,7 +22,7 @@ from oncewire.handler.actions import REPLY, PostOn, Source, replied
 from oncewire.handler.authentication import check_connection, check_passing, is_authentic
 from oncewire.handler.content_digest import check_kept, is_intact
 from oncewire.handler.context import HandlerContext
-from oncewire.handler.facts import is_answer
+from oncewire.handler.facts import MESSAGE, is_answer, word_for
 from oncewire.handler.hub.next_hop import resume_stranded_hops
 from oncewire.handler.hub.passing import (
     asked_here,
@@ -55,19 +55,9 @@ from oncewire.handler.receiving.agreement_match import (
 from oncewire.handler.receiving.arrive import Arriving
 from oncewire.handler.receiving.inbound import Reply, heard
 from oncewire.handler.receiving.release import call_operator
+from oncewire.handler.receiving.reports import Claim, ignore, ignore_unbacked
 from oncewire.handler.route import agreement_of_hop, peer_label
-from oncewire.handler.sending.answer import (
-    DAMAGED,
-    MESSAGE,
-    NOTHING,
-    Answer,
-    Claim,
-    answer_unread,
-    ignore,
-    ignore_unbacked,
-    post_signal,
-    word_for,
-)
+from oncewire.handler.sending.answer import DAMAGED, NOTHING, Answer, answer_unread, post_signal
 from oncewire.handler.sending.transmit import Transmission, transmission_over
 from oncewire.handler.spool_reading import Reading, RefusedByTerms
 from oncewire.message.envelope import ANSWERS, Actor, Message, MessageKind

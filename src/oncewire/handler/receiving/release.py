@@ -18,12 +18,19 @@ from oncewire.handler.actions import Decided, Ready
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.view import accepted
 from oncewire.handler.hub.next_hop import go_on, resume_stranded_hops
-from oncewire.handler.perform import DAMAGED, STORE, open_incident, resolve_incidents, withhold
+from oncewire.handler.perform import (
+    DAMAGED,
+    STORE,
+    follow,
+    open_incident,
+    resolve_incidents,
+    withhold,
+)
 from oncewire.handler.receiving.gathering import gathered
-from oncewire.handler.receiving.signals import is_for_us, take_it
+from oncewire.handler.receiving.reports import is_for_us, take_it
 from oncewire.handler.route import agreement_for
 from oncewire.message.instant import MINUTE, Duration
-from oncewire.protocol.notes import Abandoned, Effect, Note, Raise, Resolve, Resumed
+from oncewire.protocol.notes import Abandoned, Note, Raise, Resolve, Resumed
 from oncewire.protocol.receiver import close_number, give_up_gap, hold_deadline
 from oncewire.protocol.receiving import Held, ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
@@ -128,23 +135,6 @@ def _give_up_if_late(context: HandlerContext, stored: StoredIncoming, tx: Transa
     freed = give_up_gap(channel, incoming.number, terms)
     follow(context, tx, freed.channel, freed.effects)
     release(context, tx, incoming.channel, freed.deliver)
-
-
-def follow(
-    context: HandlerContext,
-    tx: Transaction,
-    channel: ReceivingChannel | None,
-    effects: tuple[Effect, ...],
-) -> None:
-    """Save a stream's new state and record what the step noted."""
-    if channel is not None:
-        tx.save_receiving_channel(channel)
-    notes = [effect for effect in effects if isinstance(effect, Note)]
-    if notes:
-        context.write(tx, notes)
-    for effect in effects:
-        if isinstance(effect, Raise):
-            open_incident(context, tx, effect)
 
 
 # Poison: a message that cannot be read any more, or that the application refuses.

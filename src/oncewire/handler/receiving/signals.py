@@ -4,56 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import Resolution, find_binding
 from oncewire.agreement.rules import waits_for_signals
-from oncewire.handler.actions import Ponged, Source, StatusTold, Warned
+from oncewire.handler.actions import Ponged, Source, StatusTold
 from oncewire.handler.authentication import is_authentic, proves_receipt, references_sent
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import head_of, read_stored
 from oncewire.handler.perform import load_channel, perform
-from oncewire.handler.receiving.gathering import awaits_join
-from oncewire.handler.route import agreement_of_hop, envelope_for, is_receiver, peer_label
-from oncewire.handler.sending.answer import (
-    NOTHING,
-    Answer,
+from oncewire.handler.receiving.reports import (
     Claim,
+    acknowledged,
     ignore,
-    post_signal,
-    signal_route,
+    ignore_stray,
+    receive_errors,
+    whose_word,
 )
+from oncewire.handler.route import agreement_of_hop, envelope_for, is_receiver, peer_label
+from oncewire.handler.sending.answer import NOTHING, Answer, awaits_join, post_signal, signal_route
 from oncewire.handler.sending.outgoing_document import index_heard_of
 from oncewire.handler.sending.seal import seal
-from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import (
     PROBE_MARK,
     Acknowledgment,
     Actor,
     Error,
-    ErrorClass,
     Message,
     MessageKind,
     MessageStatus,
-    Severity,
-    is_trial,
 )
 from oncewire.message.form import AckRequest
-from oncewire.protocol import notes
-from oncewire.protocol.notes import Note
 from oncewire.protocol.sender import (
     ack_arrived,
     error_arrived,
     is_id_taken,
-    warning_arrived,
 )
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, Proof
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import (
     StoredAnswer,
-    StoredIncoming,
     StoredOutgoing,
     StoredParcel,
     StoredReceipt,
@@ -105,10 +95,10 @@ def settle_references(
     kept: StoredParcel,
 ) -> None:
     """Complete the messages this one acknowledges (RM-14, RM-16)."""
-    for reference in _acknowledged(message):
+    for reference in acknowledged(message):
         stored = tx.outgoing(reference)
         if stored is None or not is_receiver(resolution.agreement, stored):
-            _ignore_stray(context, tx, message, resolution.agreement, reference, stored)
+            ignore_stray(context, tx, message, resolution.agreement, reference, stored)
         else:
             _settle(context, tx, message, stored, resolution.agreement, kept)
 
@@ -125,7 +115,7 @@ def settle_passing(
     Where only the To Party is asked to acknowledge, no other word of it ever comes here. And what
     the From Party hears was refused must not be delivered by a later attempt of ours.
     """
-    for reference in _acknowledged(message):
+    for reference in acknowledged(message):
         stored = tx.outgoing(reference)
         if stored is None or stored.relayed_from is None:
             continue
@@ -145,17 +135,6 @@ def settle_passing(
             receive_errors(context, tx, message, resolution.agreement)
 
 
-def _acknowledged(message: Message) -> list[str]:
-    """The messages that this one says have arrived."""
-    if message.kind is MessageKind.ERROR or message.failed:
-        # A report is no acknowledgement, not even one that only warns.
-        return []
-    references = [ack.ref_to_message_id for ack in message.acknowledgments]
-    if message.header.ref_to_message_id is not None:
-        references.append(message.header.ref_to_message_id)
-    return list(dict.fromkeys(references))
-
-
 def _settle(
     context: HandlerContext,
     tx: Transaction,
@@ -171,7 +150,7 @@ def _settle(
         ignore(context, tx, Claim.of(message, agreement, "trial", unheard), reference)
         return
     terms = context.terms_of(tx, stored.outgoing.terms_id)
-    proof = _whose_word(message, stored, agreement)
+    proof = whose_word(message, stored, agreement)
     acks = [ack for ack in message.acknowledgments if ack.ref_to_message_id == reference]
     # A hub is done with its copy when the next handler took it, be that the To Party's, which
     # acknowledges the hop alone where nothing else was asked; the rest is between the ends.
@@ -216,21 +195,6 @@ def _settle(
             )
 
 
-def _whose_word(message: Message, stored: StoredOutgoing, agreement: Agreement) -> Proof:
-    """Whether the To Party's own handler speaks, or a hub on the way: the Acknowledgment names
-    who gave it, or else the header does (ACK-18)."""
-    party, to_party = message.header.from_party, stored.facts.to_party
-    for ack in message.acknowledgments:
-        if ack.ref_to_message_id == stored.outgoing.message_id and ack.from_party is not None:
-            party = ack.from_party
-    if to_party in {str(party_id) for party_id in party.ids}:
-        return Proof.TO_PARTY
-    partner = agreement.partner
-    ours = to_party in {str(party_id) for party_id in partner.party.ids}
-    named = ours and (partner.is_named_by(party) or partner.handles(party))
-    return Proof.TO_PARTY if named else Proof.HOP
-
-
 def _is_proven(
     context: HandlerContext, tx: Transaction, reference: str, acks: Sequence[Acknowledgment]
 ) -> bool:
@@ -255,20 +219,6 @@ def _wants_signed(terms: Terms, proof: Proof) -> bool:
     nearest = proof is Proof.HOP or receipt is AckRequest.NONE
     near = terms.hop_ack_requested if nearest else AckRequest.NONE
     return terms.reliable and AckRequest.SIGNED in (receipt, near)
-
-
-def _ignore_stray(
-    context: HandlerContext,
-    tx: Transaction,
-    message: Message,
-    agreement: Agreement,
-    reference: str,
-    stored: StoredOutgoing | None,
-) -> None:
-    if message.kind is MessageKind.NORMAL:
-        return
-    problem = "no such message was sent" if stored is None else "it was not sent to this partner"
-    ignore(context, tx, Claim.of(message, agreement, "ValueNotRecognized", problem), reference)
 
 
 def receive_fault(
@@ -325,83 +275,6 @@ def words_of(fault: Fault) -> str:
     """A fault in one line."""
     details = "; ".join(f"{entry.code} {entry.description}".strip() for entry in fault.details)
     return f"SOAP Fault {fault.code}: {fault.string}" + (f" ({details})" if details else "")
-
-
-def receive_errors(
-    context: HandlerContext, tx: Transaction, message: Message, agreement: Agreement
-) -> None:
-    """Feed every error of a report to the message it names (ERR-1).
-
-    The To Party's handler may refuse, and any handler on the way may report that it could not
-    deliver (ERR-5); of anybody else's word only the journal takes note.
-    """
-    reference = message.header.ref_to_message_id
-    if message.error_list is None or reference is None:
-        return
-    stored = tx.outgoing(reference)
-    if stored is None or not is_receiver(agreement, stored):
-        _ignore_stray(context, tx, message, agreement, reference, stored)
-        return
-    if stored.outgoing.resumes and _is_repeat(context, message, stored, agreement):
-        repeated = "it repeats a report that was heard before"
-        ignore(context, tx, Claim.of(message, agreement, "DeliveryFailure", repeated), reference)
-        return
-    for error in _told_together(message.error_list.errors):
-        stored = tx.outgoing(reference)
-        if stored is None:
-            return
-        terms = context.terms_of(tx, stored.outgoing.terms_id)
-        channel = load_channel(tx, stored.outgoing)
-        error_id = message.header.message_id
-        if reference in _acknowledged(message):
-            # What acknowledges a message does not take that back in the same breath.
-            step = warning_arrived(stored.outgoing, channel, error=error, error_id=error_id)
-        else:
-            step = error_arrived(
-                stored.outgoing,
-                channel,
-                terms,
-                context.now(),
-                error=error,
-                error_id=error_id,
-                by=peer_label(agreement),
-            )
-        if any(
-            isinstance(effect, Note) and isinstance(effect.what, notes.Warned)
-            for effect in step.effects
-        ):
-            context.state.actions.append(Warned(reference, error.code, error.description))
-        perform(context, tx, stored, channel, step, terms)
-
-
-def _is_repeat(
-    context: HandlerContext, message: Message, stored: StoredOutgoing, agreement: Agreement
-) -> bool:
-    """Whether a hub's report has failed the message before. Since then the operator may have sent
-    it again, of which that report says nothing; the To Party answers each copy with its first word,
-    and means the copy."""
-    if _whose_word(message, stored, agreement) is Proof.TO_PARTY:
-        return False
-    with context.store.reader() as reader:
-        rows = reader.journal_of(stored.outgoing.message_id)
-    heard = message.header.message_id
-    return any(row.kind == notes.Kind.REJECTED and row.ref_to == heard for row in rows)
-
-
-def _told_together(errors: tuple[Error, ...]) -> tuple[Error, ...]:
-    """The errors with those that end the message in one: it ends once, for all its reasons."""
-    fatal = [
-        error
-        for error in errors
-        if error.error_class is ErrorClass.MESSAGING and error.severity is Severity.ERROR
-    ]
-    if len(fatal) < 2:
-        return errors
-    # A DeliveryFailure can take an acknowledgement back, so it must keep its name.
-    lead = next((error for error in fatal if error.code == "DeliveryFailure"), fatal[0])
-    others = "; ".join(f"{error.code}: {error.description}" for error in fatal if error is not lead)
-    whole = replace(lead, description=f"{lead.description}; {others}"[:1024])
-    return (*(error for error in errors if error not in fatal), whole)
 
 
 def _status(
@@ -481,7 +354,7 @@ def _learn_status(
         context.state.actions.append(StatusTold(response, resolution.agreement.cpa_id))
         return
     if stored is None or not is_receiver(resolution.agreement, stored):
-        _ignore_stray(context, tx, message, resolution.agreement, reference, stored)
+        ignore_stray(context, tx, message, resolution.agreement, reference, stored)
         return
     context.state.actions.append(StatusTold(response))
     terms = context.terms_of(tx, stored.outgoing.terms_id)
@@ -498,44 +371,8 @@ def _learn_status(
         ignore(context, tx, Claim.of(message, resolution.agreement, "Unknown", problem), reference)
         return
     channel = load_channel(tx, stored.outgoing)
-    proof, ack_id = _whose_word(message, stored, resolution.agreement), message.header.message_id
+    proof, ack_id = whose_word(message, stored, resolution.agreement), message.header.message_id
     step = ack_arrived(stored.outgoing, channel, terms, ack_id=ack_id, by="status", proof=proof)
     step = index_heard_of(tx, stored, step, proof, ack_id)
     if step.effects:
         perform(context, tx, stored, channel, step, terms)
-
-
-# Reports and trials: stored like any other message, and taken by the handler itself.
-
-
-def is_for_us(message_id: str, kind: MessageKind) -> bool:
-    """Whether a stored message is for the handler: no application is given it."""
-    return kind is MessageKind.ERROR or is_trial(message_id)
-
-
-def take_it(
-    context: HandlerContext, tx: Transaction, message: Message, stored: StoredIncoming
-) -> None:
-    """Take a message that is for the handler itself, a failure notice or a trial, at once."""
-    if message.kind is MessageKind.ERROR:
-        # A reliable failure notice (ERR-5..9). It is read under the agreement that it was accepted
-        # under: where that is gone, another that leads to the same hub says nothing of whom the
-        # message was sent to.
-        agreement = context.agreement_kept(tx, stored.agreement_id)
-        agreement = agreement or agreement_of_hop(context, tx, stored)
-        if agreement is not None:
-            receive_errors(context, tx, message, agreement)
-    now = context.now()
-    done = stored.incoming.handed_over(now).confirmed(now)
-    tx.save_incoming(done)
-    facts = {
-        "terms_id": done.terms_id,
-        "peer": stored.facts.from_party,
-        "digest": identity_digest(message),
-        "size": stored.facts.size,
-    }
-    for what in (notes.HandedOver(), notes.Confirmed()):
-        note = Note(
-            what, done.message_id, stored.facts.ref_to, done.channel, done.epoch, done.number
-        )
-        context.write(tx, [note], **facts)  # type: ignore[arg-type]

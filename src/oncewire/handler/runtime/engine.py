@@ -42,13 +42,6 @@ from oncewire.handler.hub.next_hop import abandon_stranded, resume_stranded, res
 from oncewire.handler.hub.passing import nothing_more, relay
 from oncewire.handler.perform import open_incident, resolve_incidents
 from oncewire.handler.receiving import gathering, release
-from oncewire.handler.receiving.awaiting import (
-    close_if_alone,
-    left_alone,
-    overdue,
-    reply_to,
-    take_up_waiting,
-)
 from oncewire.handler.receiving.inbound import Expected, Reply, expected
 from oncewire.handler.receiving.joining import (
     Joined,
@@ -75,7 +68,16 @@ from oncewire.handler.sending import answer as unaddressed
 from oncewire.handler.sending import parts, transmit
 from oncewire.handler.sending.answer import Answer, Awaited
 from oncewire.handler.sending.asking import ask_for_unknown, ask_status, ping
-from oncewire.handler.sending.respond import acknowledge_next, respond, send
+from oncewire.handler.sending.respond import (
+    acknowledge_next,
+    close_if_alone,
+    left_alone,
+    overdue,
+    reply_to,
+    respond,
+    send,
+    take_up_waiting,
+)
 from oncewire.handler.sending.submit import agreement_called
 from oncewire.handler.sending.transmit import (
     Transmission,

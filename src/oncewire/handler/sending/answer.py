@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from msgspec import Struct, structs
 
-from oncewire.agreement.agreement import CPA_ID, Agreement, Direction, EndpointType, sender_of
+from oncewire.agreement.agreement import CPA_ID, Agreement, Direction, EndpointType
 from oncewire.agreement.rules import replies_unasked
 from oncewire.errors import (
     EbxmlError,
@@ -19,111 +20,29 @@ from oncewire.errors import (
 )
 from oncewire.handler.actions import PostAnswer, Source
 from oncewire.handler.authentication import is_authentic, receipt_references
-from oncewire.handler.context import HandlerContext, is_told
+from oncewire.handler.context import HandlerContext
 from oncewire.handler.encryption import whole_parcel
+from oncewire.handler.facts import word_for
 from oncewire.handler.perform import HANDLER, open_incident
 from oncewire.handler.route import Route, as_of_today, envelope_for, peer_label, route_under
 from oncewire.handler.sending.seal import seal, stored_parcel
 from oncewire.handler.spool_reading import RefusedByTerms
 from oncewire.message.envelope import ANSWERS, Actor, Error, ErrorList, Message, MessageKind
-from oncewire.message.form import AckRequest, Form
+from oncewire.message.form import AckRequest, Form, SyncReplyMode
 from oncewire.message.instant import Duration
-from oncewire.protocol.notes import TEXT_MAX, AckSent, Ignored, Note, Raise, Refused, WarningSent
-from oncewire.protocol.receiver import AckOwed
-from oncewire.protocol.synchronous import SyncPlan
+from oncewire.protocol.documents import UNFINISHED
+from oncewire.protocol.notes import AckSent, Note, Raise, WarningSent
+from oncewire.protocol.receiver import AckOwed, ride_patience
+from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.protocol.synchronous import SyncPlan, awaits_response, holds_connection, patience
+from oncewire.protocol.terms import DuplicateAnswer, Terms
 from oncewire.store.contract import Transaction
 from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
 from oncewire.wire import answers, codec, soap
 from oncewire.wire.answers import Envelope
 from oncewire.wire.parcel import PartialHeader, ReadFault, Received
 
-# Ignored: what was said about a message, and changed nothing, leaves a trace.
-#
-# A signal may prove nothing, come from a party that has no say, or say too little. Its sender may
-# be waiting all the same, and operators find the reason here: a log line, and a row of
-# the message it is about, which `why` shows. Anybody can send such signals, so rows and lines are
-# written for the first of them, the second, the fourth and so on: each says how many there were.
-
-
 logger = logging.getLogger("oncewire.handler")
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What was claimed, in a word, and why it does not count."""
-
-    kind: str
-    code: str
-    problem: str
-    # Who says so, as far as anybody can tell.
-    peer: str | None = None
-    # The signal's own MessageId, if it has one.
-    signal_id: str | None = None
-    transport: str | None = None
-
-    @classmethod
-    def of(cls, message: Message, agreement: Agreement, code: str, problem: str) -> Claim:
-        """The claim of the agreement's partner, who proved to be the one who makes it."""
-        header = message.header
-        peer = str(sender_of(agreement, header.from_party))
-        return cls(word_for(message.kind), code, problem, peer, header.message_id)
-
-
-def word_for(kind: MessageKind | None) -> str:
-    """A kind of signal as people call it."""
-    return _WORDS.get(kind, MESSAGE)
-
-
-MESSAGE = "message"
-"""What is no signal."""
-
-_WORDS: dict[MessageKind | None, str] = {
-    MessageKind.ACKNOWLEDGMENT: "acknowledgement",
-    MessageKind.ERROR: "error",
-    MessageKind.STATUS_RESPONSE: "status",
-    MessageKind.STATUS_REQUEST: "status request",
-    MessageKind.PING: "ping",
-    MessageKind.PONG: "pong",
-}
-
-
-def ignore(context: HandlerContext, tx: Transaction, claim: Claim, about: str | None) -> None:
-    """Take note of a claim about a message of ours, or about one that is unknown here."""
-    known = about is not None and tx.outgoing(about) is not None
-    # Names that a stranger may choose count for nothing here: he could choose many.
-    name = f"about {about}" if known else f"{claim.kind} {claim.code}"
-    count = context.state.ignored.count(name, context.now())
-    if not is_told(count):
-        return
-    said = {"claim": claim.kind, "code": claim.code, "problem": claim.problem[:TEXT_MAX]}
-    logger.warning(
-        "a signal was ignored",
-        extra={**said, "message_id": about, "peer": claim.peer, "count": count},
-    )
-    if known:
-        what = Ignored(claim.kind, claim.code, claim.problem, count)
-        note = Note(what, about, claim.signal_id, transport=claim.transport)
-    else:
-        signal = None if claim.kind == MESSAGE else claim.kind
-        refused = Refused(claim.code, problem=claim.problem, signal=signal)
-        note = Note(refused, claim.signal_id, about, transport=claim.transport)
-    context.write(tx, [note], peer=claim.peer)
-
-
-def ignore_unbacked(
-    context: HandlerContext,
-    tx: Transaction,
-    agreement: Agreement,
-    written: Message,
-    believed: Message,
-) -> None:
-    """Take note of acknowledgements that a message carries and its signature does not cover."""
-    backed = {ack.ref_to_message_id for ack in believed.acknowledgments}
-    for ack in written.acknowledgments:
-        if ack.ref_to_message_id not in backed:
-            problem = "it lies outside the signature of the message that carries it"
-            claim = Claim.of(written, agreement, "SecurityFailure", problem)
-            ignore(context, tx, replace(claim, kind="acknowledgement"), ack.ref_to_message_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,6 +358,124 @@ def response_again(
     answer = StoredAnswer(response.outgoing.message_id, MessageKind.NORMAL, parcel)
     post_signal(context, agreement, answer)
     return NOTHING
+
+
+# Awaited: answers that wait for the application, and what a copy gets of those that were given.
+
+
+_UNDER_WAY = (IncomingState.HELD, IncomingState.READY, IncomingState.HANDED_OVER)
+_AT_THE_APPLICATION = (IncomingState.READY, IncomingState.HANDED_OVER)
+
+
+class Patience(Struct, frozen=True):
+    """What waits for the application when a message arrives: nothing, unless it says so."""
+
+    # Those the message is kept under: what its connection carries back is known from them.
+    terms: Terms
+    # Its connection waits for the response.
+    waits: bool = False
+    # Its acknowledgement waits for a response to ride on.
+    rides: bool = False
+
+    @classmethod
+    def of(cls, terms: Terms, plan: SyncPlan, owed: AckOwed, *, called: bool) -> Patience:
+        """For a message of which this handler acts for the To Party; `called`: its application
+        is called, and need not come."""
+        waits = holds_connection(plan, terms, ack_owed=owed.owed, called=called)
+        mode = plan.mode
+        if plan.response and not waits:
+            mode = SyncReplyMode.MSH_SIGNALS_ONLY
+        if terms.sync_mode is not mode:
+            terms = structs.replace(terms, sync_mode=mode)
+        # A connection that carries signals back carries the acknowledgement now.
+        rides = owed.owed and not plan.signals and ride_patience(terms) > 0
+        return cls(terms, waits, rides)
+
+
+def await_response(stored: StoredIncoming, terms: Terms) -> Answer:
+    """Nothing goes back yet: the connection waits for the application."""
+    incoming = stored.incoming
+    return Answer(awaited=Awaited(incoming.sender, incoming.message_id, patience(terms)))
+
+
+def await_rider(context: HandlerContext, stored: StoredIncoming, terms: Terms) -> None:
+    """The acknowledgement of a message waits for a response that it can ride on."""
+    incoming = stored.incoming
+    due = context.now() + ride_patience(terms)
+    heapq.heappush(context.state.acks_waiting, (due, incoming.sender, incoming.message_id))
+
+
+def is_awaited(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
+    """Whether a request has no reply yet, and one is to go back on its connection. A document that
+    comes in parts has no connection of its own: each part is answered by itself."""
+    if stored.answered or stored.facts.split_id or stored.incoming.state not in _UNDER_WAY:
+        return False
+    return awaits_response(context.terms_of(tx, stored.incoming.terms_id))
+
+
+def ack_waits(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
+    """Whether the acknowledgement of a message still waits for a response to ride on."""
+    if stored.answered or stored.incoming.state not in _AT_THE_APPLICATION:
+        return False
+    terms = context.terms_of(tx, stored.incoming.terms_id)
+    return not terms.synchronous and ride_patience(terms) > 0
+
+
+def awaits_join(tx: Transaction, stored: StoredIncoming) -> bool:
+    """Whether a part has no answer yet because its document is not put together."""
+    waits = stored.incoming.state in (IncomingState.HELD, IncomingState.GATHERED)
+    if not waits or stored.facts.split_id is None:
+        return False
+    document = tx.document(stored.incoming.sender, stored.facts.split_id)
+    return (
+        document is not None
+        and document.state in UNFINISHED
+        and document.last_part == stored.incoming.message_id
+    )
+
+
+def was_given(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
+    """Whether an answer was given once, so that a copy gets it again. A response that certainly
+    never arrived goes its own way, and one that was refused goes none: a copy that brought it
+    along would make a lie of what its application is told (ERR-9, S5)."""
+    if stored.answer is None:
+        return False
+    if is_bundle(stored.answer):
+        responses = _carried(context, tx, stored.answer)
+        return all(kept.outgoing.state is not OutgoingState.NOT_DELIVERED for kept in responses)
+    response = tx.outgoing(stored.answer.answer_id)
+    return response is None or response.outgoing.may_be_repeated
+
+
+def count_copy(context: HandlerContext, tx: Transaction, answer: StoredAnswer) -> None:
+    """A stored answer is given once more. Where it is a response, or holds one, another copy of
+    that is under way beside its own attempts, and may meet what they did not (S5)."""
+    for kept in _carried(context, tx, answer):
+        tx.save_outgoing(kept.outgoing.repeated())
+
+
+def _carried(
+    context: HandlerContext, tx: Transaction, answer: StoredAnswer
+) -> list[StoredOutgoing]:
+    """The responses that an answer is or holds; the same request may have had others since,
+    whose fate is none of its own."""
+    ids = [answer.answer_id]
+    if is_bundle(answer):
+        both = codec.read_all(whole_parcel(context, answer.parcel), context.limits)
+        ids = [received.message.header.message_id for received in both]
+    return [kept for kept in map(tx.outgoing, ids) if kept is not None]
+
+
+def response_to_repeat(
+    tx: Transaction, stored: StoredIncoming, terms: Terms
+) -> StoredOutgoing | None:
+    """The response that a copy of a message gets: the first one, or the latest that may be brought
+    again. Where the first may not, no later one takes its place: copies would get two answers."""
+    responses = tx.responses_to(stored.incoming.message_id, stored.peer)
+    if terms.duplicate_answer is not DuplicateAnswer.MOST_RECENT:
+        del responses[1:]
+    repeatable = [kept for kept in responses if kept.outgoing.may_be_repeated]
+    return repeatable[-1] if repeatable else None
 
 
 # Unaddressed: answers that cannot be sent, because the agreement has no address for them.

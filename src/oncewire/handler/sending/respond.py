@@ -13,25 +13,28 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement, Direction
 from oncewire.agreement.resolve import find_binding
 from oncewire.agreement.rules import takes_best_effort, weigh
-from oncewire.errors import EbxmlError
+from oncewire.errors import EbxmlError, StoreDamaged
 from oncewire.handler.actions import Accepted, Post, PostReply, Submission
 from oncewire.handler.context import HandlerContext
+from oncewire.handler.delivering.deliver import FOR_EVER
 from oncewire.handler.encryption import read_stored, whole_parcel
-from oncewire.handler.perform import open_incident
+from oncewire.handler.perform import follow, open_incident, withhold
 from oncewire.handler.route import agreement_of_hop, peer_label
 from oncewire.handler.sending.answer import (
+    NOTHING,
     Answer,
     Awaited,
+    ack_waits,
     acknowledge,
     acknowledgment_for,
     answer_error,
-    is_bundle,
+    awaits_join,
+    is_awaited,
     post_signal,
     signal_route,
     write_answer,
@@ -39,27 +42,24 @@ from oncewire.handler.sending.answer import (
 from oncewire.handler.sending.seal import sealed
 from oncewire.handler.sending.submit import agreement_called, submit
 from oncewire.message.envelope import Acknowledgment, Error, Message, MessageKind
-from oncewire.message.form import SyncReplyMode
-from oncewire.protocol.notes import Raise
-from oncewire.protocol.receiver import AckOwed, ack_owed, ride_patience
-from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.protocol.notes import Note, Raise, Refused
+from oncewire.protocol.receiver import AckOwed, ack_owed, close_number
+from oncewire.protocol.states import IncomingState
 from oncewire.protocol.synchronous import (
+    TIMEOUT_MESSAGE,
     SyncPlan,
     answerable_after_restart,
     awaits_response,
     concatenates,
-    holds_connection,
     ignored_wish,
-    patience,
+    late_warning,
+    timeout_error,
 )
-from oncewire.protocol.terms import AckBundling, DuplicateAnswer, Terms
+from oncewire.protocol.terms import AckBundling, Terms
 from oncewire.store.contract import Transaction
-from oncewire.store.records import StoredAnswer, StoredIncoming, StoredOutgoing, StoredParcel
+from oncewire.store.records import StoredAnswer, StoredIncoming, StoredParcel
 from oncewire.wire import codec
 from oncewire.wire.parcel import Received
-
-_UNDER_WAY = (IncomingState.HELD, IncomingState.READY, IncomingState.HANDED_OVER)
-_AT_THE_APPLICATION = (IncomingState.READY, IncomingState.HANDED_OVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,104 +205,6 @@ class Request:
         return StoredAnswer(ack.answer_id, MessageKind.NORMAL, together)
 
 
-class Patience(Struct, frozen=True):
-    """What waits for the application when a message arrives: nothing, unless it says so."""
-
-    # Those the message is kept under: what its connection carries back is known from them.
-    terms: Terms
-    # Its connection waits for the response.
-    waits: bool = False
-    # Its acknowledgement waits for a response to ride on.
-    rides: bool = False
-
-    @classmethod
-    def of(cls, terms: Terms, plan: SyncPlan, owed: AckOwed, *, called: bool) -> Patience:
-        """For a message of which this handler acts for the To Party; `called`: its application
-        is called, and need not come."""
-        waits = holds_connection(plan, terms, ack_owed=owed.owed, called=called)
-        mode = plan.mode
-        if plan.response and not waits:
-            mode = SyncReplyMode.MSH_SIGNALS_ONLY
-        if terms.sync_mode is not mode:
-            terms = replace(terms, sync_mode=mode)
-        # A connection that carries signals back carries the acknowledgement now.
-        rides = owed.owed and not plan.signals and ride_patience(terms) > 0
-        return cls(terms, waits, rides)
-
-
-def await_response(stored: StoredIncoming, terms: Terms) -> Answer:
-    """Nothing goes back yet: the connection waits for the application."""
-    incoming = stored.incoming
-    return Answer(awaited=Awaited(incoming.sender, incoming.message_id, patience(terms)))
-
-
-def await_rider(context: HandlerContext, stored: StoredIncoming, terms: Terms) -> None:
-    """The acknowledgement of a message waits for a response that it can ride on."""
-    incoming = stored.incoming
-    due = context.now() + ride_patience(terms)
-    heapq.heappush(context.state.acks_waiting, (due, incoming.sender, incoming.message_id))
-
-
-def is_awaited(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
-    """Whether a request has no reply yet, and one is to go back on its connection. A document that
-    comes in parts has no connection of its own: each part is answered by itself."""
-    if stored.answered or stored.facts.split_id or stored.incoming.state not in _UNDER_WAY:
-        return False
-    return awaits_response(context.terms_of(tx, stored.incoming.terms_id))
-
-
-def ack_waits(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
-    """Whether the acknowledgement of a message still waits for a response to ride on."""
-    if stored.answered or stored.incoming.state not in _AT_THE_APPLICATION:
-        return False
-    terms = context.terms_of(tx, stored.incoming.terms_id)
-    return not terms.synchronous and ride_patience(terms) > 0
-
-
-def was_given(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
-    """Whether an answer was given once, so that a copy gets it again. A response that certainly
-    never arrived goes its own way, and one that was refused goes none: a copy that brought it
-    along would make a lie of what its application is told (ERR-9, S5)."""
-    if stored.answer is None:
-        return False
-    if is_bundle(stored.answer):
-        responses = _carried(context, tx, stored.answer)
-        return all(kept.outgoing.state is not OutgoingState.NOT_DELIVERED for kept in responses)
-    response = tx.outgoing(stored.answer.answer_id)
-    return response is None or response.outgoing.may_be_repeated
-
-
-def count_copy(context: HandlerContext, tx: Transaction, answer: StoredAnswer) -> None:
-    """A stored answer is given once more. Where it is a response, or holds one, another copy of
-    that is under way beside its own attempts, and may meet what they did not (S5)."""
-    for kept in _carried(context, tx, answer):
-        tx.save_outgoing(kept.outgoing.repeated())
-
-
-def _carried(
-    context: HandlerContext, tx: Transaction, answer: StoredAnswer
-) -> list[StoredOutgoing]:
-    """The responses that an answer is or holds; the same request may have had others since,
-    whose fate is none of its own."""
-    ids = [answer.answer_id]
-    if is_bundle(answer):
-        both = codec.read_all(whole_parcel(context, answer.parcel), context.limits)
-        ids = [received.message.header.message_id for received in both]
-    return [kept for kept in map(tx.outgoing, ids) if kept is not None]
-
-
-def response_to_repeat(
-    tx: Transaction, stored: StoredIncoming, terms: Terms
-) -> StoredOutgoing | None:
-    """The response that a copy of a message gets: the first one, or the latest that may be brought
-    again. Where the first may not, no later one takes its place: copies would get two answers."""
-    responses = tx.responses_to(stored.incoming.message_id, stored.peer)
-    if terms.duplicate_answer is not DuplicateAnswer.MOST_RECENT:
-        del responses[1:]
-    repeatable = [kept for kept in responses if kept.outgoing.may_be_repeated]
-    return repeatable[-1] if repeatable else None
-
-
 def _pending(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> Request | None:
     """A message that still waits for its answer."""
     if is_awaited(context, tx, stored) or ack_waits(context, tx, stored):
@@ -377,12 +279,6 @@ def respond(
     _let_go(request, post)
 
 
-def _is_here(request: Request) -> bool:
-    """Whether a connection waits for the reply now."""
-    key = request.stored.incoming.sender, request.stored.incoming.message_id
-    return key in request.context.state.replying or _is_elsewhere(request)
-
-
 def _is_elsewhere(request: Request) -> bool:
     """Whether it waits at another handler."""
     incoming = request.stored.incoming
@@ -391,7 +287,7 @@ def _is_elsewhere(request: Request) -> bool:
 
 def _may_answer(request: Request) -> bool:
     """Whether a response is still awaited."""
-    if not request.synchronous or _is_here(request):
+    if not request.synchronous or _is_waited_for(request.context, request.stored):
         return True
     return answerable_after_restart(request.terms)
 
@@ -433,7 +329,7 @@ def _answer(request: Request, reply: Submission) -> tuple[Accepted, Post | None]
         ack = request.acknowledge()
         both = request.concatenate(ack, parcel)
         request.save(both, acknowledges=True, warnings=warnings)
-        if not rides and not _is_here(request):
+        if not rides and not _is_waited_for(context, request.stored):
             post_signal(context, request.agreement, ack)
     else:
         answer = StoredAnswer(accepted.message_id, MessageKind.NORMAL, parcel)
@@ -456,3 +352,120 @@ def acknowledge_next(context: HandlerContext, tx: Transaction) -> None:
     request = Request.read(context, tx, stored)
     if request is not None:
         request.save_ack()
+
+
+# Awaiting: requests whose connection waits for the application's response, and the end of that.
+#
+# The request is stored in a first commit, and its connection waits. The application is asked
+# outside any transaction. A second commit stores its response, and only then the reply is written.
+
+
+_GONE = "the connection that waited for its response is gone"
+
+
+def reply_to(context: HandlerContext, tx: Transaction, awaited: Awaited) -> Answer | None:
+    """The reply as the store has it; None: there is none yet."""
+    stored = tx.incoming(awaited.sender, awaited.message_id)
+    if stored is None:
+        return NOTHING
+    if is_awaited(context, tx, stored) or awaits_join(tx, stored):
+        return None
+    return NOTHING if stored.answer is None else Answer(200, stored.answer.parcel)
+
+
+def overdue(context: HandlerContext, tx: Transaction, awaited: Awaited) -> Answer:
+    """The application did not answer in time (SYNC-17).
+
+    Where the request may be repeated it is stored for good: it is acknowledged with a warning,
+    and the response follows on its own. Where it may not, its initiator has nothing left to
+    wait for: what was not handed over yet never will be (SYNC-18).
+    """
+    known = reply_to(context, tx, awaited)
+    stored = tx.incoming(awaited.sender, awaited.message_id)
+    if stored is not None and awaits_join(tx, stored):
+        # The next copy of it finds its answer.
+        return NOTHING
+    request = None if stored is None else Request.read(context, tx, stored)
+    if known is not None or request is None:
+        return known or NOTHING
+    if answerable_after_restart(request.terms):
+        if request.owed.owed:
+            request.save_ack(late_warning())
+            return reply_to(context, tx, awaited) or NOTHING
+    elif request.stored.incoming.state is not IncomingState.HANDED_OVER:
+        _close(context, tx, request.stored, TIMEOUT_MESSAGE)
+    errors = (timeout_error(), *request.warnings)
+    report = answer_error(context, request.message, request.agreement, errors, request.plan)
+    return NOTHING if report is None else Answer(200, report.parcel)
+
+
+def close_if_alone(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
+    """Close a request that only its connection could answer when no connection waits for it:
+    its initiator has given up, and must not hear of it in another way (SYNC-18)."""
+    incoming = stored.incoming
+    if _is_waited_for(context, stored):
+        return False
+    if not is_awaited(context, tx, stored):
+        return False
+    if answerable_after_restart(context.terms_of(tx, incoming.terms_id)):
+        return False
+    _close(context, tx, stored, _GONE)
+    return True
+
+
+def _is_waited_for(context: HandlerContext, stored: StoredIncoming) -> bool:
+    """Whether a connection waits for its response, here or at another handler."""
+    key = stored.incoming.sender, stored.incoming.message_id
+    return key in context.state.replying or key in context.elsewhere("reply")
+
+
+def left_alone(context: HandlerContext, tx: Transaction, awaited: Awaited) -> None:
+    """A connection has gone before its response; what the application is called with now it
+    may still take."""
+    stored = tx.incoming(awaited.sender, awaited.message_id)
+    if stored is not None and stored.incoming.state is not IncomingState.HANDED_OVER:
+        close_if_alone(context, tx, stored)
+
+
+def take_up_waiting(context: HandlerContext, tx: Transaction) -> None:
+    """After a restart the connections are gone, and what only they could answer is over;
+    acknowledgements that waited for a response have waited long enough."""
+    for stored in (*tx.ready(FOR_EVER, 10_000), *tx.held(10_000)):
+        try:
+            terms = context.terms_of(tx, stored.incoming.terms_id)
+        except StoreDamaged as problem:
+            withhold(context, tx, stored, problem)
+            continue
+        if _is_waited_for(context, stored):
+            continue
+        if is_awaited(context, tx, stored) and not answerable_after_restart(terms):
+            _close(context, tx, stored, _GONE)
+        elif ack_waits(context, tx, stored):
+            incoming = stored.incoming
+            heapq.heappush(
+                context.state.acks_waiting, (context.now(), incoming.sender, incoming.message_id)
+            )
+
+
+def _close(context: HandlerContext, tx: Transaction, stored: StoredIncoming, problem: str) -> None:
+    """Never hand a request over, and settle its number, so that its stream goes on."""
+    incoming = stored.incoming.closed()
+    tx.save_incoming(incoming)
+    note = Note(
+        Refused("DeliveryFailure", "Warning", problem=problem),
+        incoming.message_id,
+        stored.facts.ref_to,
+        incoming.channel,
+    )
+    context.write(
+        tx,
+        [note],
+        terms_id=incoming.terms_id,
+        peer=stored.peer,
+        digest=incoming.digest,
+        size=stored.facts.size,
+    )
+    channel = None if incoming.channel is None else tx.receiving_channel(incoming.channel)
+    if channel is not None:
+        settled, effects = close_number(stored.incoming, channel)
+        follow(context, tx, settled, effects)
