@@ -30,6 +30,7 @@ from oncewire.journal.predicates.context import (
     jump_between,
     jumping,
     missing,
+    of_journal,
     restart_between,
     unreadable,
 )
@@ -189,11 +190,8 @@ def unstarted(
         if any(hole.last + 1 == boot.first for hole in holes.get(boot.node, ())):
             continue  # The row may be among those that are missing.
         found.append(
-            Violation(
-                QUARANTINE,
-                ViolationKind.UNSTARTED.value,
-                None,
-                None,
+            of_journal(
+                ViolationKind.UNSTARTED,
                 boot.node,
                 f"From its row {boot.first} on a handler was at work, but no row says that it was "
                 "started, and for which parties.",
@@ -222,11 +220,8 @@ def copied(boots: Iterable[Boot], copies: set[str]) -> list[Violation]:
         for copy in names & copies
     }
     return [
-        Violation(
-            QUARANTINE,
-            ViolationKind.COPIED.value,
-            None,
-            None,
+        of_journal(
+            ViolationKind.COPIED,
             copy,
             f"Its journal is a copy of that of {of[copy]}: they share a run of one process. It is "
             "not judged.",

@@ -8,9 +8,9 @@ and its acknowledgement went, and under which terms.
 from __future__ import annotations
 
 from oncewire.journal.predicates.context import (
-    QUARANTINE,
     Violation,
     ViolationKind,
+    of_journal,
 )
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.row import Row
@@ -311,11 +311,8 @@ def _has_had(subject: Subject, node: str, terms: Terms, name: str) -> bool:
 
 
 def _other_terms(submitted: Row, received: Row, different: tuple[str, ...]) -> Violation:
-    return Violation(
-        QUARANTINE,
-        ViolationKind.OTHER_TERMS.value,
-        None,
-        None,
+    return of_journal(
+        ViolationKind.OTHER_TERMS,
         received.node,
         f"It takes messages of {submitted.node} under the terms {received.terms_id}, and they are "
         f"sent under {submitted.terms_id}: other values of {', '.join(different)}.",

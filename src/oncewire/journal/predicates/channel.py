@@ -51,23 +51,6 @@ class SendingChannelFold:
     number is right whether it goes on from the wrong one or from the one that was due.
     """
 
-    __slots__ = (
-        "_due",
-        "_epoch",
-        "_expected",
-        "_first",
-        "_found",
-        "_other_epoch",
-        "_partial",
-        "_paused_at",
-        "_paused_by",
-        "_paused_until",
-        "_taking_up",
-        "_told",
-        "_unsettled",
-        "_used",
-    )
-
     def __init__(self, found: list[Violation]) -> None:
         self._found = found
         self._epoch: int | None = None
@@ -337,17 +320,6 @@ KINDS = SENDING | RECEIVING | CALLING
 
 class ChannelFold:
     """Feed the rows of one channel in order of (node, seq), then finish."""
-
-    __slots__ = (
-        "_context",
-        "_found",
-        "_last",
-        "_node",
-        "_receiving",
-        "_sending",
-        "_terms",
-        "_unknown",
-    )
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -99,8 +99,7 @@ QUARANTINE = "journal"
 """The `predicate` of what is wrong with the journal itself, so that promises cannot be judged."""
 
 OF_JOURNALS: frozenset[str] = frozenset(
-    kind.value
-    for kind in (
+    {
         ViolationKind.HOLE,
         ViolationKind.TRIMMED,
         ViolationKind.CUT_OFF,
@@ -111,25 +110,29 @@ OF_JOURNALS: frozenset[str] = frozenset(
         ViolationKind.CLOCK,
         ViolationKind.UNCHAINED,
         ViolationKind.UNREADABLE,
-    )
+    }
 )
 """Its kinds."""
 
 EVIDENT: frozenset[str] = frozenset(
-    {ViolationKind.TWICE.value, ViolationKind.ALTERED.value, ViolationKind.UNSIGNED.value}
+    {ViolationKind.TWICE, ViolationKind.ALTERED, ViolationKind.UNSIGNED}
 )
 """Kinds that the rows which are there prove, whatever rows are missing."""
 
 MISSING: frozenset[str] = frozenset(
-    kind.value
-    for kind in (
+    {
         ViolationKind.LOST,
         ViolationKind.UNNOTIFIED,
         ViolationKind.UNCONFIRMED,
         ViolationKind.UNFINISHED,
-    )
+    }
 )
 """Kinds that rows at the end of a journal would have kept from being told."""
+
+
+def of_journal(kind: ViolationKind, node: str | None, sentence: str) -> Violation:
+    """A finding about a node's whole journal: what promises were kept there cannot be judged."""
+    return Violation(QUARANTINE, kind.value, None, None, node, sentence)
 
 
 def unreadable(
@@ -139,7 +142,7 @@ def unreadable(
     channel: str | None = None,
     node: str | None = None,
 ) -> Violation:
-    """A finding about the journal itself."""
+    """A finding about rows that cannot be judged."""
     return Violation(
         QUARANTINE, ViolationKind.UNREADABLE.value, message_id, channel, node, sentence
     )
@@ -209,21 +212,15 @@ def merged(holes: list[Hole]) -> list[Hole]:
 def finding(node: str, hole: Hole) -> Violation:
     """What is told of a hole."""
     if hole.is_head:
-        return Violation(
-            QUARANTINE,
-            ViolationKind.TRIMMED.value,
-            None,
-            None,
+        return of_journal(
+            ViolationKind.TRIMMED,
             node,
             f"Its journal begins with row {hole.last + 1}: what depends on earlier rows cannot be "
             "judged.",
         )
     rows = f"Row {hole.first}" if hole.first == hole.last else f"Rows {hole.first} to {hole.last}"
-    return Violation(
-        QUARANTINE,
-        ViolationKind.HOLE.value,
-        None,
-        None,
+    return of_journal(
+        ViolationKind.HOLE,
         node,
         f"{rows} of its journal, between {_instant(hole.before)} and {_instant(hole.after)}, "
         f"{'is' if hole.first == hole.last else 'are'} missing: what they told cannot be judged.",
@@ -296,11 +293,8 @@ def jumping(node: str, jumps: Sequence[Jump]) -> Violation:
     first = jumps[0]
     clock = "steady clock goes back" if first.clock == STEADY else "clock jumps"
     count = "once" if len(jumps) == 1 else f"{len(jumps)} times, first"
-    return Violation(
-        QUARANTINE,
-        ViolationKind.CLOCK.value,
-        None,
-        None,
+    return of_journal(
+        ViolationKind.CLOCK,
         node,
         f"Its {clock} {count} before row {first.seq}, by {first.by // SECOND} seconds, and no row "
         "says that it was set: what was too early or too late across that is not judged.",
@@ -340,11 +334,8 @@ def restart_between(before: Row, row: Row) -> Restart | None:
 
 def restored(node: str, restart: Restart) -> Violation:
     """The finding about a store that was put back to an earlier state."""
-    return Violation(
-        QUARANTINE,
-        ViolationKind.RESTORED.value,
-        None,
-        None,
+    return of_journal(
+        ViolationKind.RESTORED,
         node,
         f"It went on with row {restart.seq} at {format_instant(restart.after)} from where it stood "
         f"at {format_instant(restart.before)}, but others have its word on messages between: an "
@@ -488,11 +479,8 @@ class Context:
         if terms_digest(row.detail) != terms_id:
             self.doubted_terms.add(terms_id)
             self.problems.append(
-                Violation(
-                    QUARANTINE,
-                    ViolationKind.OTHER_TERMS.value,
-                    None,
-                    None,
+                of_journal(
+                    ViolationKind.OTHER_TERMS,
                     row.node,
                     f"Its row {row.seq} explains the terms {terms_id} by other values than that "
                     "id stands for: they are not believed.",
@@ -621,11 +609,8 @@ class Context:
         end = self.ends.get(node)
         if end is None or at <= end[1]:
             return None
-        return Violation(
-            QUARANTINE,
-            ViolationKind.CUT_OFF.value,
-            None,
-            None,
+        return of_journal(
+            ViolationKind.CUT_OFF,
             node,
             f"Its journal ends with row {end[0]}, at {format_instant(end[1])}, but others hold its "
             "word on messages after that: an older copy was read, or its end was never stored.",

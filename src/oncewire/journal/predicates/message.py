@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
@@ -42,6 +43,7 @@ from oncewire.journal.trace import (
     Trace,
     gather,
 )
+from oncewire.message.instant import Instant
 from oncewire.protocol import notes
 
 # Steps: the order in which a node says that things happened to a message can be.
@@ -332,49 +334,26 @@ def _without_doubt(subject: Subject, doubted: bool) -> tuple[list[Violation], bo
 # ACKNOWLEDGED by its parts, JOINED, HANDED_OVER and, where its receiver gave it up, REFUSED.
 
 
+@dataclass(slots=True)
 class _Joining:
     """What one node did with the parts of one document."""
 
-    __slots__ = (
-        "given_up",
-        "joined",
-        "joins",
-        "node",
-        "parts",
-        "parts_handed",
-        "since",
-        "submitted",
-        "total",
-        "until",
-        "whole",
-    )
-
-    def __init__(self, row: Row) -> None:
-        self.node = row.node
-        self.since = self.until = row.at
-        self.parts: dict[int | None, set[str | None]] = {}
-        self.parts_handed: set[str | None] = set()
-        self.total: int | None = None
-        self.joined: Row | None = None
-        self.joins = 0
-        self.whole = self.given_up = False
-        # What its sender submitted of it: parts by their number, None for the document itself.
-        self.submitted: set[int | None] = set()
+    node: str
+    since: Instant
+    until: Instant
+    parts: dict[int | None, set[str | None]] = field(default_factory=dict)
+    parts_handed: set[str | None] = field(default_factory=set)
+    total: int | None = None
+    joined: Row | None = None
+    joins: int = 0
+    whole: bool = False
+    given_up: bool = False
+    # What its sender submitted of it: parts by their number, None for the document itself.
+    submitted: set[int | None] = field(default_factory=set)
 
 
 class DocumentFold:
     """Feed the rows of one SplitId in order of (node, seq), then finish."""
-
-    __slots__ = (
-        "_arrived",
-        "_context",
-        "_contradiction",
-        "_digest",
-        "_found",
-        "_nodes",
-        "_places",
-        "_split_id",
-    )
 
     def __init__(self, context: Context, split_id: str) -> None:
         self._context = context
@@ -393,7 +372,7 @@ class DocumentFold:
         """One more row of the document."""
         node = self._nodes.get(row.node)
         if node is None:
-            node = self._nodes[row.node] = _Joining(row)
+            node = self._nodes[row.node] = _Joining(row.node, row.at, row.at)
         node.until = row.at
         try:
             self._take(node, row)

@@ -12,6 +12,8 @@ its place counts from 0 at the epoch's beginning and never repeats.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from oncewire.journal.predicates.context import Context, Violation, ViolationKind
 from oncewire.journal.row import Row
 from oncewire.journal.trace import FORWARDED, HANDED_OVER, INCIDENT, RECEIVED, SKIPPED
@@ -28,50 +30,34 @@ EPOCHS_MAX = 1_000
 make the fold grow for ever."""
 
 
+@dataclass(slots=True)
 class _Epoch:
     """The next place to use up, and what is known of the places around it."""
 
-    __slots__ = (
-        "behind",
-        "due",
-        "expected",
-        "first",
-        "follow",
-        "handed",
-        "jumped",
-        "loose",
-        "missing",
-        "reached",
-        "size",
-        "skipped",
-        "unplaced",
-        "waiting",
-    )
-
-    def __init__(self, numbers: SequenceRange) -> None:
-        self.first, self.size = numbers.first, numbers.size
-        self.expected = 0
-        # Behind the furthest place that anything is known of.
-        self.reached = 0
-        self.skipped: set[int] = set()
-        # Received, not used up yet, by MessageId.
-        self.waiting: dict[str | None, tuple[int, Row]] = {}
-        # Those of them that messages for another To Party have passed, in order, by To Party.
-        self.behind: dict[str, dict[int, None]] = {}
-        # Places passed over: (from, how many, the row that passed them).
-        self.missing: list[tuple[int, int, Row]] = []
-        # The last places used up and whose they were.
-        self.handed: dict[int, str | None] = {}
-        # After a hole: where the rows that follow take up is not known yet, nor where what
-        # arrives meanwhile lies.
-        self.loose = False
-        self.unplaced: dict[str | None, Row] = {}
-        # After a break: the place that is next if the row that broke had had the place due.
-        self.due: int | None = None
-        # And the place behind one that was told as late or repeated: a run of them is one cause.
-        self.follow: int | None = None
-        # Behind an arrival further ahead than a window: believed when the next one is there too.
-        self.jumped: int | None = None
+    first: int
+    size: int
+    expected: int = 0
+    # Behind the furthest place that anything is known of.
+    reached: int = 0
+    skipped: set[int] = field(default_factory=set)
+    # Received, not used up yet, by MessageId.
+    waiting: dict[str | None, tuple[int, Row]] = field(default_factory=dict)
+    # Those of them that messages for another To Party have passed, in order, by To Party.
+    behind: dict[str, dict[int, None]] = field(default_factory=dict)
+    # Places passed over: (from, how many, the row that passed them).
+    missing: list[tuple[int, int, Row]] = field(default_factory=list)
+    # The last places used up and whose they were.
+    handed: dict[int, str | None] = field(default_factory=dict)
+    # After a hole: where the rows that follow take up is not known yet, nor where what
+    # arrives meanwhile lies.
+    loose: bool = False
+    unplaced: dict[str | None, Row] = field(default_factory=dict)
+    # After a break: the place that is next if the row that broke had had the place due.
+    due: int | None = None
+    # And the place behind one that was told as late or repeated: a run of them is one cause.
+    follow: int | None = None
+    # Behind an arrival further ahead than a window: believed when the next one is there too.
+    jumped: int | None = None
 
     def __contains__(self, number: int) -> bool:
         """Whether it has the number. A skip names no terms, and those of the row before it may be
@@ -185,8 +171,6 @@ class ReceivingChannelFold:
     state and what was received and not used up. INCIDENT and RESOLVED rows say of which of that
     an operator was told."""
 
-    __slots__ = ("_called", "_epochs", "_found", "_loose", "_unnumbered")
-
     def __init__(self, found: list[Violation]) -> None:
         self._found = found
         self._called: set[str | None] = set()
@@ -246,7 +230,7 @@ class ReceivingChannelFold:
         epoch = self._epochs.get(row.epoch)
         if epoch is None:
             self._close_old(context)
-            epoch = self._epochs[row.epoch] = _Epoch(terms.numbers)
+            epoch = self._epochs[row.epoch] = _Epoch(terms.numbers.first, terms.numbers.size)
             # It may have begun in the hole.
             epoch.loose, self._loose = self._loose, False
         return epoch

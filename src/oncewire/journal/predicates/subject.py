@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from oncewire.errors import JournalProblem
 from oncewire.journal.predicates.context import Context, Violation, ViolationKind, homes_of
@@ -37,17 +38,6 @@ _ARRIVALS: tuple[tuple[str, type[notes.Submitted] | type[notes.Received]], ...] 
 class Subject:
     """The traces of one message, its submission, and the findings so far."""
 
-    __slots__ = (
-        "_nodes",
-        "context",
-        "healed",
-        "message_id",
-        "submitted",
-        "submitted_digests",
-        "traces",
-        "violations",
-    )
-
     def __init__(
         self,
         message_id: str,
@@ -68,12 +58,9 @@ class Subject:
             if rows is not None:
                 self.submitted = self.submitted or rows[0]
                 self.submitted_digests.update(row.digest for row in rows if row.digest is not None)
-        self._nodes: set[str] | None = None
-        self.healed = (
-            (context.healed or self.context.is_healed(self.since.at, self.nodes, self.terms))
-            if healed is None
-            else healed
-        )
+        if healed is None:
+            healed = context.healed or context.is_healed(self.since.at, self.nodes, self.terms)
+        self.healed = healed
 
     @property
     def since(self) -> Row:
@@ -81,25 +68,21 @@ class Subject:
         From Party to go by."""
         return self.submitted or next(iter(self.traces[0].kinds.values()))[0]
 
-    @property
+    @cached_property
     def nodes(self) -> set[str]:
         """The nodes that it concerns: those that wrote of it, and those that they name."""
-        if self._nodes is None:
-            peers = {
-                row.peer
-                for trace in self.traces
-                for kind in _NAMING
-                for row in trace.kinds.get(kind, ())
-            }
-            context = self.context
-            self._nodes = {
-                *(trace.node for trace in self.traces),
-                *homes_of(peers, context.homes),
-            }
-            if any(peer is not None and peer not in context.homes for peer in peers):
-                # A node that no row gives a party's name to may be the one that is meant.
-                self._nodes.update(node for node in context.holes if node not in context.named)
-        return self._nodes
+        peers = {
+            row.peer
+            for trace in self.traces
+            for kind in _NAMING
+            for row in trace.kinds.get(kind, ())
+        }
+        context = self.context
+        nodes = {*(trace.node for trace in self.traces), *homes_of(peers, context.homes)}
+        if any(peer is not None and peer not in context.homes for peer in peers):
+            # A node that no row gives a party's name to may be the one that is meant.
+            nodes.update(node for node in context.holes if node not in context.named)
+        return nodes
 
     @property
     def terms(self) -> Terms | None:
