@@ -194,10 +194,7 @@ def _signal(terms: Terms, message: Message) -> Terms:
         return signal_terms(terms)
     numbered = terms.numbered and message.sequence is not None
     return _in_force(
-        terms,
-        sync_mode=SyncReplyMode.NONE,
-        numbered=numbered,
-        ordered=terms.ordered and numbered,
+        terms, sync_mode=SyncReplyMode.NONE, numbered=numbered, ordered=terms.ordered and numbered
     )
 
 

@@ -432,11 +432,7 @@ class JournalReport:
 
 
 def check_journal(
-    rows: Iterable[Row],
-    *,
-    healed: bool,
-    healed_before: Instant | None = None,
-    calm: bool = False,
+    rows: Iterable[Row], *, healed: bool, healed_before: Instant | None = None, calm: bool = False
 ) -> JournalReport:
     """Judge rows of any number of nodes, in any order.
 

@@ -21,10 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from oncewire.errors import JournalProblem
 from oncewire.journal.outcome import HEADER, MessageOutcome, described_by, is_signal, outcome_of
-from oncewire.journal.predicates.context import (
-    ALWAYS,
-    Context,
-)
+from oncewire.journal.predicates.context import ALWAYS, Context
 from oncewire.journal.predicates.message import find_violations
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.row import Row

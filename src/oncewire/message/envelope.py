@@ -482,12 +482,7 @@ class MessageKind(StrEnum):
 
 
 ANSWERS = frozenset(
-    {
-        MessageKind.ACKNOWLEDGMENT,
-        MessageKind.ERROR,
-        MessageKind.STATUS_RESPONSE,
-        MessageKind.PONG,
-    }
+    {MessageKind.ACKNOWLEDGMENT, MessageKind.ERROR, MessageKind.STATUS_RESPONSE, MessageKind.PONG}
 )
 """What only answers another message: nothing is ever sent in reply to it, an error least of all
 (ACK-9). A failure notice that is itself reliable is an ERROR and acknowledged all the same."""

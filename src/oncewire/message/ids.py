@@ -63,8 +63,7 @@ def check_text(value: str, what: str, length_max: int = 4096) -> str:
     _check_is_text(value, what)
     if len(value) > length_max:
         raise InvalidValue(
-            f"{what} has {len(value)} characters, more than {length_max}",
-            remedy=f"shorten {what}",
+            f"{what} has {len(value)} characters, more than {length_max}", remedy=f"shorten {what}"
         )
     for char in value:
         if (

@@ -27,13 +27,7 @@ from oncewire.protocol import notes
 from oncewire.protocol.notes import Effect, Note, Raise
 from oncewire.protocol.receiving import Fit, Held, ReceivingChannel
 from oncewire.protocol.states import Incoming, IncomingState
-from oncewire.protocol.terms import (
-    AckBundling,
-    DuplicateAnswer,
-    NoResponse,
-    ReceiptProvided,
-    Terms,
-)
+from oncewire.protocol.terms import AckBundling, DuplicateAnswer, NoResponse, ReceiptProvided, Terms
 
 SEQUENCE_LOCATION = "//SequenceNumber"
 

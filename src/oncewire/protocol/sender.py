@@ -17,16 +17,7 @@ from oncewire.errors import NotAllowed
 from oncewire.message.envelope import Error, ErrorClass, Severity
 from oncewire.message.instant import Instant, format_instant, seconds
 from oncewire.protocol import notes
-from oncewire.protocol.notes import (
-    AskStatus,
-    Effect,
-    Leave,
-    Note,
-    Notify,
-    Pause,
-    Resolve,
-    Transmit,
-)
+from oncewire.protocol.notes import AskStatus, Effect, Leave, Note, Notify, Pause, Resolve, Transmit
 from oncewire.protocol.sending import (
     Fate,
     SenderStep,
@@ -91,11 +82,7 @@ def enter_window(
 
 
 def attempt_due(
-    outgoing: Outgoing,
-    channel: SendingChannel | None,
-    terms: Terms,
-    now: Instant,
-    way: Way = OPEN,
+    outgoing: Outgoing, channel: SendingChannel | None, terms: Terms, now: Instant, way: Way = OPEN
 ) -> SenderStep:
     """The timer ran out: send, resend, change the transport, or give up.
 
@@ -633,11 +620,7 @@ def _rejected(outgoing: Outgoing, error: Error, error_id: str, by: str | None) -
 
 
 def _refused_best_effort(
-    outgoing: Outgoing,
-    channel: SendingChannel | None,
-    error: Error,
-    error_id: str,
-    by: str | None,
+    outgoing: Outgoing, channel: SendingChannel | None, error: Error, error_id: str, by: str | None
 ) -> SenderStep:
     """A message that was sent with best effort has its outcome: no error changes that (OPS-4).
 

@@ -381,9 +381,7 @@ class Incoming(Struct, frozen=True, gc=False):
     def handed_over(self, lease_until: Instant | None) -> Incoming:
         """The message after it was given to the application."""
         return self.moved(
-            IncomingEvent.HANDED_OVER,
-            hand_overs=self.hand_overs + 1,
-            lease_until=lease_until,
+            IncomingEvent.HANDED_OVER, hand_overs=self.hand_overs + 1, lease_until=lease_until
         )
 
     @property

@@ -90,8 +90,7 @@ def _check_wish(
         )
     if mode is SyncReplyMode.RESPONSE_ONLY and ack_owed and not _rides_on_response(terms):
         raise Inconsistent(
-            "a response alone is asked for, but an acknowledgement is due",
-            location="//SyncReply",
+            "a response alone is asked for, but an acknowledgement is due", location="//SyncReply"
         )
 
 

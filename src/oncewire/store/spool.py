@@ -492,11 +492,7 @@ class SpoolFile:
     """See `spool_contract.SpoolFile`: a file that grows, and has its name only at its end."""
 
     def __init__(
-        self,
-        path: Path,
-        file: io.FileIO,
-        name: Callable[[Path, str], None],
-        removal: Removal,
+        self, path: Path, file: io.FileIO, name: Callable[[Path, str], None], removal: Removal
     ) -> None:
         self._path = path
         self._file = file

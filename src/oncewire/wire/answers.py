@@ -132,9 +132,7 @@ def _asked(received: Message, actor: Actor) -> AckRequest:
 
 
 def error_message_for(
-    about: Message | PartialHeader,
-    errors: Sequence[EbxmlError | Error],
-    envelope: Envelope,
+    about: Message | PartialHeader, errors: Sequence[EbxmlError | Error], envelope: Envelope
 ) -> Message:
     """The message that reports errors in another one to its sender."""
     listed = tuple(error if isinstance(error, Error) else Error.of(error) for error in errors)
@@ -142,11 +140,7 @@ def error_message_for(
 
 
 def delivery_failure_for(
-    failed: Message | PartialHeader,
-    envelope: Envelope,
-    *,
-    transmitted: bool,
-    description: str = "",
+    failed: Message | PartialHeader, envelope: Envelope, *, transmitted: bool, description: str = ""
 ) -> Message:
     """The notice to the From Party that a message is not, or perhaps not, delivered (ERR-5..9).
 
@@ -210,11 +204,7 @@ _FOR_THE_ASKER = (MessageKind.PONG, MessageKind.STATUS_RESPONSE)
 """Answers to the From Party, however many handlers are on the way."""
 
 
-def _signal(
-    about: Message | PartialHeader,
-    envelope: Envelope,
-    kind: MessageKind,
-) -> Message:
+def _signal(about: Message | PartialHeader, envelope: Envelope, kind: MessageKind) -> Message:
     """A signal about a message, without what it says."""
     facts = about.header if isinstance(about, Message) else about
     hop, dialect = about.last_hop, about.dialect or envelope.form.dialect
@@ -228,10 +218,7 @@ def _signal(
 def ask_status(asked: Message, envelope: Envelope) -> Message:
     """A StatusRequest about a message we sent: same parties, agreement and conversation."""
     return _question(
-        asked,
-        envelope,
-        MessageKind.STATUS_REQUEST,
-        StatusRequest(asked.header.message_id),
+        asked, envelope, MessageKind.STATUS_REQUEST, StatusRequest(asked.header.message_id)
     )
 
 

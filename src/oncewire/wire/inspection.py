@@ -89,9 +89,7 @@ def _open(data: bytes) -> Capture:
     raise ReadFault(
         (
             SoapFault(
-                "Client",
-                "the content is neither XML nor MIME",
-                remedy="send an ebXML message",
+                "Client", "the content is neither XML nor MIME", remedy="send an ebXML message"
             ),
         )
     )
@@ -181,10 +179,7 @@ Values: TypeAlias = dict[str, Any]
 
 
 def describe_bytes(
-    data: bytes,
-    *,
-    validation: Validation = Validation.REPORT,
-    signature_state: str | None = None,
+    data: bytes, *, validation: Validation = Validation.REPORT, signature_state: str | None = None
 ) -> Values:
     """Everything a file of any known kind says, or the fault it would be answered with.
 
@@ -500,13 +495,7 @@ class Comparison:
     differences: tuple[Difference, ...]
 
 
-def compare(
-    request: Capture,
-    answer: Capture | None,
-    form: Form,
-    *,
-    now: Instant,
-) -> Comparison:
+def compare(request: Capture, answer: Capture | None, form: Form, *, now: Instant) -> Comparison:
     """Both answers to a recorded request and their differences."""
     message_id: str | None
     try:

@@ -79,16 +79,7 @@ DEFAULT_LIMITS = Limits()
 # DOCTYPE could hide from a search for its bytes, so they are refused; UTF-16 is counted by
 # expat, which reads it.
 _ASCII_MARKUP = frozenset(
-    {
-        "utf-8",
-        "us-ascii",
-        "ascii",
-        "iso-8859-1",
-        "latin1",
-        "iso-8859-15",
-        "windows-1252",
-        "cp1252",
-    }
+    {"utf-8", "us-ascii", "ascii", "iso-8859-1", "latin1", "iso-8859-15", "windows-1252", "cp1252"}
 )
 # Names that one parser or the other does not know: it is told the usual one.
 _USUAL_NAMES = {"utf8": "utf-8", "latin-1": "iso-8859-1"}

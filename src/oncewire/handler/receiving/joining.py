@@ -386,10 +386,7 @@ def index_of(context: HandlerContext, tx: Transaction, document: SplitDocument) 
 
 
 def contents_named(
-    document: SplitDocument,
-    index: Message,
-    here: Sequence[PartRead],
-    fragments: Sequence[PartRead],
+    document: SplitDocument, index: Message, here: Sequence[PartRead], fragments: Sequence[PartRead]
 ) -> Iterator[Pieces]:
     """The payloads of a document whose message names its fragments, in the order of its Manifest:
     what follows each other there under one file name is one payload."""

@@ -12,12 +12,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from oncewire.agreement.resolve import Resolution
-from oncewire.errors import (
-    EbxmlError,
-    SoapFault,
-    StoreDamaged,
-    ValueNotRecognized,
-)
+from oncewire.errors import EbxmlError, SoapFault, StoreDamaged, ValueNotRecognized
 from oncewire.handler.actions import REPLY, PostOn, Source, replied
 from oncewire.handler.authentication import check_connection, check_passing, is_authentic
 from oncewire.handler.content_digest import check_kept, is_intact

@@ -34,20 +34,11 @@ from oncewire.message.envelope import (
     MessageStatus,
 )
 from oncewire.message.form import AckRequest
-from oncewire.protocol.sender import (
-    ack_arrived,
-    error_arrived,
-    is_id_taken,
-)
+from oncewire.protocol.sender import ack_arrived, error_arrived, is_id_taken
 from oncewire.protocol.states import FINAL_OUTGOING, IncomingState, Proof
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Transaction
-from oncewire.store.records import (
-    StoredAnswer,
-    StoredOutgoing,
-    StoredParcel,
-    StoredReceipt,
-)
+from oncewire.store.records import StoredAnswer, StoredOutgoing, StoredParcel, StoredReceipt
 from oncewire.wire import answers
 from oncewire.wire.parcel import Fault
 

@@ -11,13 +11,7 @@ from msgspec import Struct, structs
 
 from oncewire.agreement.agreement import CPA_ID, Agreement, Direction, EndpointType
 from oncewire.agreement.rules import replies_unasked
-from oncewire.errors import (
-    EbxmlError,
-    InvalidValue,
-    SecurityFailure,
-    SoapFault,
-    ValueNotRecognized,
-)
+from oncewire.errors import EbxmlError, InvalidValue, SecurityFailure, SoapFault, ValueNotRecognized
 from oncewire.handler.actions import PostAnswer, Source
 from oncewire.handler.authentication import is_authentic, receipt_references
 from oncewire.handler.context import HandlerContext
@@ -149,11 +143,7 @@ def write_answer(
         what = WarningSent(warning.code, warning.location or None, warning.description or None)
         notes.append(Note(what, message_id, answer.answer_id))
     context.write(
-        tx,
-        notes,
-        terms_id=stored.incoming.terms_id,
-        hop=stored.hop or None,
-        peer=stored.peer,
+        tx, notes, terms_id=stored.incoming.terms_id, hop=stored.hop or None, peer=stored.peer
     )
 
 

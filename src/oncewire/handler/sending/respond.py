@@ -185,11 +185,7 @@ class Request:
             self.save(answer, warnings=warnings)
 
     def save(
-        self,
-        answer: StoredAnswer,
-        *,
-        acknowledges: bool = False,
-        warnings: tuple[Error, ...] = (),
+        self, answer: StoredAnswer, *, acknowledges: bool = False, warnings: tuple[Error, ...] = ()
     ) -> None:
         """Keep the bytes that answer it first: every copy gets the same (DUP-5)."""
         incoming = self.stored.incoming

@@ -288,10 +288,7 @@ def _compose(
         delivery_receipt_requested=receipt if runs and receipt is not AckRequest.NONE else None,
         sync_reply=terms.sync_mode if asks_sync else None,
     )
-    wishes = (
-        (Actor.TO_PARTY_MSH, receipt),
-        (Actor.NEXT_MSH, terms.hop_ack_requested),
-    )
+    wishes = ((Actor.TO_PARTY_MSH, receipt), (Actor.NEXT_MSH, terms.hop_ack_requested))
     message = Message(
         agreement.form.dialect,
         MessageKind.NORMAL,

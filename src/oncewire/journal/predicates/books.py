@@ -7,11 +7,7 @@ and its acknowledgement went, and under which terms.
 
 from __future__ import annotations
 
-from oncewire.journal.predicates.context import (
-    Violation,
-    ViolationKind,
-    of_journal,
-)
+from oncewire.journal.predicates.context import Violation, ViolationKind, of_journal
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (

@@ -300,17 +300,7 @@ def _number(row: Row) -> int:
 
 
 SENDING = frozenset(
-    {
-        NUMBERED,
-        SENT,
-        ACKNOWLEDGED,
-        REJECTED,
-        ABANDONED,
-        FAILED,
-        EPOCH_ENDED,
-        TRANSIENT,
-        RESUMED,
-    }
+    {NUMBERED, SENT, ACKNOWLEDGED, REJECTED, ABANDONED, FAILED, EPOCH_ENDED, TRANSIENT, RESUMED}
 )
 RECEIVING = frozenset({RECEIVED, SKIPPED, HANDED_OVER, FORWARDED})
 CALLING = frozenset({INCIDENT, RESOLVED})

@@ -7,9 +7,7 @@ there is one confirmation, and one hand-over, for each arrival.
 from __future__ import annotations
 
 from oncewire.journal.outcome import elapsed, given_up_by
-from oncewire.journal.predicates.context import (
-    ViolationKind,
-)
+from oncewire.journal.predicates.context import ViolationKind
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (
@@ -264,10 +262,7 @@ def _judge_acknowledged(subject: Subject, trace: Trace, row: Row) -> None:
     """
     if subject.has(ViolationKind.UNMATCHED_ACK):
         return
-    if row.detail is not None and notes.Acknowledged.read(row.detail).by not in (
-        "ack",
-        "response",
-    ):
+    if row.detail is not None and notes.Acknowledged.read(row.detail).by not in ("ack", "response"):
         return
     peer = row.peer
     if peer is None:
@@ -460,17 +455,7 @@ def arrived(subject: Subject) -> bool:
 # other promise is kept by a handler that fails each message and says so; this one is not.
 
 
-ALARMS = (
-    FAILED,
-    NOTIFIED,
-    REJECTED,
-    REFUSED,
-    EXHAUSTED,
-    EXPIRED,
-    SUSPENDED,
-    ABANDONED,
-    INCIDENT,
-)
+ALARMS = (FAILED, NOTIFIED, REJECTED, REFUSED, EXHAUSTED, EXPIRED, SUSPENDED, ABANDONED, INCIDENT)
 """Kinds that tell of trouble, the plainest first."""
 
 

@@ -6,11 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
 
 from oncewire.journal.outcome import elapsed
-from oncewire.journal.predicates.context import (
-    ALWAYS,
-    Violation,
-    ViolationKind,
-)
+from oncewire.journal.predicates.context import ALWAYS, Violation, ViolationKind
 from oncewire.journal.predicates.subject import Subject
 from oncewire.journal.row import Row
 from oncewire.journal.trace import (

@@ -222,9 +222,7 @@ def version_of(connection: psycopg.Connection[tuple[object, ...]], url: str) -> 
 
 
 def migrate(
-    connection: psycopg.Connection[tuple[object, ...]],
-    url: str,
-    migrations: tuple[Migration, ...],
+    connection: psycopg.Connection[tuple[object, ...]], url: str, migrations: tuple[Migration, ...]
 ) -> int:
     """Bring the schema to the newest version; returns how many steps were needed. Two that come at
     once do it one after the other, and the second finds it done. Handlers of an older version work
@@ -241,9 +239,7 @@ def migrate(
 
 
 def _migrate(
-    connection: psycopg.Connection[tuple[object, ...]],
-    url: str,
-    migrations: tuple[Migration, ...],
+    connection: psycopg.Connection[tuple[object, ...]], url: str, migrations: tuple[Migration, ...]
 ) -> int:
     key = lock_key(schema_of(connection), "migration")
     with connection.transaction():

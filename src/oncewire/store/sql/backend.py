@@ -17,14 +17,7 @@ from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import Outgoing
 from oncewire.protocol.terms import Terms
-from oncewire.store.records import (
-    REFUSALS_KEPT,
-    REFUSALS_MAX,
-    Damage,
-    Incident,
-    Refusal,
-    Removed,
-)
+from oncewire.store.records import REFUSALS_KEPT, REFUSALS_MAX, Damage, Incident, Refusal, Removed
 from oncewire.store.sql.mending import (
     BAD_BYTES,
     FINAL_STATES,

@@ -18,21 +18,8 @@ from oncewire.message.envelope import TRIAL_SERVICE
 from oncewire.message.instant import Instant
 from oncewire.protocol.notes import Kind
 from oncewire.protocol.states import Proof
-from oncewire.store.search import (
-    ID_SEARCHED,
-    LOOKED_AT,
-    TAKEN_OVER,
-    Place,
-    Search,
-    Tally,
-    terms_of,
-)
-from oncewire.store.sql.rows import (
-    FROM_INCOMING,
-    FROM_OUTGOING,
-    INCOMING_VALUES,
-    OUTGOING_VALUES,
-)
+from oncewire.store.search import ID_SEARCHED, LOOKED_AT, TAKEN_OVER, Place, Search, Tally, terms_of
+from oncewire.store.sql.rows import FROM_INCOMING, FROM_OUTGOING, INCOMING_VALUES, OUTGOING_VALUES
 from oncewire.store.sql.session import Dialect, Each, Insert, Session, Values
 
 FILED_AT_ONCE = 1024

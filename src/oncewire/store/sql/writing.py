@@ -23,15 +23,7 @@ from oncewire.store.sql.rows import (
     parcel_values,
     sending_values,
 )
-from oncewire.store.sql.session import (
-    Columns,
-    Each,
-    Insert,
-    Update,
-    Values,
-    Write,
-    cannot_be_kept,
-)
+from oncewire.store.sql.session import Columns, Each, Insert, Update, Values, Write, cannot_be_kept
 from oncewire.store.transition.backend import COUNTERS, Changes
 from oncewire.store.transition.rows import IncomingRow, OutgoingRow, ReceiptRow
 

@@ -10,13 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncewire.errors import (
-    StoreCorrupt,
-    StoreDamaged,
-    StoreFull,
-    StoreGone,
-    StoreProblem,
-)
+from oncewire.errors import StoreCorrupt, StoreDamaged, StoreFull, StoreGone, StoreProblem
 from oncewire.journal.identity import START
 from oncewire.store.records import StoreMark
 from oncewire.store.spool import GOES_ON

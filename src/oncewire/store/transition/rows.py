@@ -39,12 +39,7 @@ from oncewire.store.records import (
 
 
 FINAL_INCOMING = frozenset(
-    {
-        IncomingState.CONFIRMED,
-        IncomingState.FORWARDED,
-        IncomingState.REFUSED,
-        IncomingState.CLOSED,
-    }
+    {IncomingState.CONFIRMED, IncomingState.FORWARDED, IncomingState.REFUSED, IncomingState.CLOSED}
 )
 """The message is finished; its row is kept to recognise duplicates."""
 

@@ -127,10 +127,7 @@ def check_stream(config: StreamConfig, subject: str) -> None:
                 config.retention != api.RetentionPolicy.WORK_QUEUE,
             ),
             ("it discards old messages for new ones", config.discard != api.DiscardPolicy.NEW),
-            (
-                "it keeps only so many messages of a subject",
-                (config.max_msgs_per_subject or 0) > 0,
-            ),
+            ("it keeps only so many messages of a subject", (config.max_msgs_per_subject or 0) > 0),
             ("messages expire", bool(config.max_age)),
             ("messages may say when they expire", bool(config.allow_msg_ttl)),
             ("a message may replace those before it", bool(config.allow_rollup_hdrs)),

@@ -108,12 +108,7 @@ class MailDoor:
                 return Reply(204)
             reply = await self._on_delivery(
                 Delivery(
-                    NAME,
-                    mail.content_type,
-                    mail.headers,
-                    mail.body,
-                    peer=peer,
-                    allowance=allowance,
+                    NAME, mail.content_type, mail.headers, mail.body, peer=peer, allowance=allowance
                 )
             )
             mail.body.check()

@@ -66,11 +66,7 @@ class DraftReading(Findings):
     """One reading of one header document; afterwards `message` is there, or `faults` are."""
 
     def __init__(
-        self,
-        dialect: Dialect,
-        root: Element,
-        envelope: bytes,
-        charset: str | None,
+        self, dialect: Dialect, root: Element, envelope: bytes, charset: str | None
     ) -> None:
         super().__init__()
         self.dialect: Dialect = dialect

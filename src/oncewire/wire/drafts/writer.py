@@ -251,8 +251,7 @@ def write_rm078(message: Message, form: Form) -> bytes:  # noqa: ARG001 - the di
     # Unreliable ones too, so that every hop can be audited (HDR-2).
     if not message.routing:
         raise InvalidValue(
-            "every rm-0.78 message has a RoutingHeader",
-            remedy="name SenderID and ReceiverID",
+            "every rm-0.78 message has a RoutingHeader", remedy="name SenderID and ReceiverID"
         )
     if message.order is not None:
         raise InvalidValue(

@@ -9,13 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from oncewire.errors import (
-    EbxmlError,
-    Inconsistent,
-    InvalidValue,
-    SoapFault,
-    ValueNotRecognized,
-)
+from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, SoapFault, ValueNotRecognized
 from oncewire.message.envelope import (
     CODE_CONTEXT,
     Acknowledgment,

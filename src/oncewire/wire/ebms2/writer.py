@@ -77,10 +77,7 @@ def write(message: Message, form: Form) -> bytes:
     if len(requests) > 1 and len({request.actor for request in requests}) != len(requests):
         raise InvalidValue("two AckRequested have one actor", remedy="ask each handler once")
     # In the order of the schema.
-    parts = [
-        opening,
-        "<eb:DuplicateElimination/>" if duplicate_elimination else "",
-    ]
+    parts = [opening, "<eb:DuplicateElimination/>" if duplicate_elimination else ""]
     if header.descriptions:
         parts.append(_descriptions(header.descriptions))
     if header.split is not None:

@@ -211,10 +211,7 @@ def candidates(key_info: Sequence[bytes], trust: Trust) -> tuple[x509.Certificat
 
 
 def check(
-    certificate: x509.Certificate,
-    trust: Trust,
-    now: int,
-    shown: Sequence[bytes] = (),
+    certificate: x509.Certificate, trust: Trust, now: int, shown: Sequence[bytes] = ()
 ) -> None:
     """Refuse a certificate that the agreement does not allow at this instant.
 
@@ -249,10 +246,7 @@ def _who(certificate: x509.Certificate) -> str:
 
 
 def _check_chain(
-    certificate: x509.Certificate,
-    trust: Trust,
-    now: int,
-    shown: Sequence[bytes],
+    certificate: x509.Certificate, trust: Trust, now: int, shown: Sequence[bytes]
 ) -> None:
     """A path from the certificate to an anchor, each link good now."""
     who = _who(certificate)

@@ -43,12 +43,7 @@ KEY_URIS: dict[str, str] = {
     "rsa-1_5": f"{XENC}rsa-1_5",
 }
 # Triple DES is read from old partners and never written.
-KEY_BYTES = {
-    "aes128": 16,
-    "aes192": 24,
-    "aes256": 32,
-    "tripledes": 24,
-}
+KEY_BYTES = {"aes128": 16, "aes192": 24, "aes256": 32, "tripledes": 24}
 # As XML Encryption 1.1 fixes them: vector first, tag last, no length beside them.
 GCM_IV = 12
 GCM_TAG = 16
@@ -79,10 +74,7 @@ def encrypt_part(
 
 
 def encrypt_chunks(
-    chunks: Iterable[bytes],
-    recipient: x509.Certificate,
-    mime_type: str,
-    choice: EncryptionChoice,
+    chunks: Iterable[bytes], recipient: x509.Certificate, mime_type: str, choice: EncryptionChoice
 ) -> Iterator[bytes]:
     """The EncryptedData document of a part, piece by piece: the part need not fit in memory."""
     if choice.data == "tripledes-cbc" or choice.data not in DATA_URIS:

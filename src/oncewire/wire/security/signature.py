@@ -138,11 +138,7 @@ class Verified(Covered):
 
 
 def verify_signature(
-    envelope: bytes,
-    parts: Parts,
-    trust: Trust,
-    now: int,
-    policy: AlgorithmPolicy = SAFE,
+    envelope: bytes, parts: Parts, trust: Trust, now: int, policy: AlgorithmPolicy = SAFE
 ) -> Verified:
     """What the signature on these received bytes proves, or SecurityFailure saying why not."""
     root = nodeset.parse(envelope)

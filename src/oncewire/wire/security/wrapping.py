@@ -193,9 +193,7 @@ def check_left_out(subtrees: Iterable[etree._Element], frame: ShapedDocument) ->
 
 
 def check_parts(
-    manifest_ids: Sequence[str],
-    references: Sequence[SignedReference],
-    received: Sequence[str],
+    manifest_ids: Sequence[str], references: Sequence[SignedReference], received: Sequence[str]
 ) -> tuple[str, ...]:
     """Every part of the Manifest is signed, each Content-ID once; hands back the unsigned parts."""
     signed: set[str] = set()
