@@ -214,9 +214,9 @@ IN_NUMBERS: tuple[Mutant, ...] = (
         "any word is a status",
         f"{_BLOCKS}:_sequence",
         "if status is None:\n"
-        "    findings.fault(ValueNotRecognized(f'Status {word[:32]!r} is neither Reset nor Continue', location=location, remedy='send Reset or Continue'))",
+        "    findings.not_recognized(f'Status {word[:32]!r} is neither Reset nor Continue', location, 'send Reset or Continue')",
         "if status is None and (not word):\n"
-        "    findings.fault(ValueNotRecognized(f'Status {word[:32]!r} is neither Reset nor Continue', location=location, remedy='send Reset or Continue'))",
+        "    findings.not_recognized(f'Status {word[:32]!r} is neither Reset nor Continue', location, 'send Reset or Continue')",
         requirement="SEQ-13",
         tests=(f"{_NUMBERS}::test_a_status_that_is_neither_is_refused",),
     ),

@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, OncewireError, SoapFault
+from oncewire.errors import (
+    EbxmlError,
+    Inconsistent,
+    InvalidValue,
+    OncewireError,
+    SoapFault,
+    ValueNotRecognized,
+)
 from oncewire.message.envelope import (
     ANSWERS,
     DeliverySemantics,
@@ -258,9 +265,17 @@ class Findings:
         """Keep a fault and go on reading."""
         self.faults.append(error)
 
-    def invalid(self, kind: type[EbxmlError], problem: InvalidValue, location: str) -> None:
+    def inconsistent(self, problem: str, location: str, remedy: str = "") -> None:
+        """Two things of the message, or a thing and its rule, contradict each other."""
+        self.faults.append(Inconsistent(problem, location=location, remedy=remedy))
+
+    def not_recognized(self, problem: str, location: str, remedy: str = "") -> None:
+        """A value is unknown here."""
+        self.faults.append(ValueNotRecognized(problem, location=location, remedy=remedy))
+
+    def invalid(self, problem: InvalidValue, location: str) -> None:
         """A value that breaks its own rule becomes a fault of the message at that place."""
-        self.faults.append(kind(problem.problem, location=location, remedy=problem.remedy))
+        self.inconsistent(problem.problem, location, problem.remedy)
 
     def twice(self, name: str, location: str) -> None:
         """An element stands more often than it may, so that it is unknown which one is meant."""
@@ -269,8 +284,7 @@ class Findings:
         told = {getattr(fault, "location", "") for fault in self.faults}
         if location not in told:
             remedy = f"send one {name[:64]}"
-            problem = f"{name[:64]} stands more than once"
-            self.faults.append(Inconsistent(problem, location=location, remedy=remedy))
+            self.inconsistent(f"{name[:64]} stands more than once", location, remedy)
 
     def note(self, oddity: str) -> None:
         """Keep an oddity that was tolerated."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from oncewire.errors import Inconsistent, InvalidValue, TransientError, ValueNotRecognized
+from oncewire.errors import InvalidValue, TransientError
 from oncewire.message.envelope import (
     CODE_CONTEXT,
     Acknowledgment,
@@ -290,12 +290,10 @@ def ack_request(word: str, location: str, findings: Findings) -> AckRequest | No
     """Signed, Unsigned or None, and nothing else (ACK-13)."""
     value = ACK_REQUESTS.get(word.lower())
     if value is None:
-        findings.fault(
-            ValueNotRecognized(
-                f"{word[:32]!r} is not a kind of acknowledgement",
-                location=location,
-                remedy="send Signed, Unsigned or None",
-            )
+        findings.not_recognized(
+            f"{word[:32]!r} is not a kind of acknowledgement",
+            location,
+            "send Signed, Unsigned or None",
         )
     return value
 
@@ -335,7 +333,7 @@ def _hop(element: DraftElement, dialect: Dialect, findings: Findings) -> Routing
             msh_id=element.value("messageserviceid"),
         )
     except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, location)
+        findings.invalid(problem, location)
         return None
 
 
@@ -355,12 +353,10 @@ def _method(word: str | None, location: str, findings: Findings) -> ReliableMess
     method = METHODS.get(word.lower())
     if method is not None:
         return method
-    findings.fault(
-        ValueNotRecognized(
-            f"reliableMessagingMethod {word[:32]!r} is not known",
-            location=f"{location}/@reliableMessagingMethod",
-            remedy="send ebXML or Transport",
-        )
+    findings.not_recognized(
+        f"reliableMessagingMethod {word[:32]!r} is not known",
+        f"{location}/@reliableMessagingMethod",
+        "send ebXML or Transport",
     )
     return ReliableMessagingMethod.EBXML
 
@@ -373,12 +369,8 @@ def _sequence(
         return None
     number = whole_number(element.text)
     if number is None:
-        findings.fault(
-            Inconsistent(
-                f"SequenceNumber {element.text[:32]!r} is not a number",
-                location=location,
-                remedy="send a whole number",
-            )
+        findings.inconsistent(
+            f"SequenceNumber {element.text[:32]!r} is not a number", location, "send a whole number"
         )
         return None
     word = element.value("status")
@@ -386,12 +378,10 @@ def _sequence(
     if word is not None:
         status = STATUSES.get(word.lower())
         if status is None:
-            findings.fault(
-                ValueNotRecognized(
-                    f"Status {word[:32]!r} is neither Reset nor Continue",
-                    location=location,
-                    remedy="send Reset or Continue",
-                )
+            findings.not_recognized(
+                f"Status {word[:32]!r} is neither Reset nor Continue",
+                location,
+                "send Reset or Continue",
             )
     elif dialect is not Dialect.RM_078:
         # v0-078 has no Status: there the number 1 alone begins a series (C7).
@@ -410,7 +400,7 @@ def manifest(root: DraftElement, findings: Findings) -> tuple[list[Reference], l
         try:
             references.append(_reference(item))
         except InvalidValue as problem:
-            findings.invalid(Inconsistent, problem, "//Manifest/Reference/@href")
+            findings.invalid(problem, "//Manifest/Reference/@href")
             continue
         foreign.append(
             [child for name, child in item.order if name not in ("schema", "description")]
@@ -419,12 +409,10 @@ def manifest(root: DraftElement, findings: Findings) -> tuple[list[Reference], l
         )
     # Neither a list of payloads nor the word that there are none.
     if not references:
-        findings.fault(
-            Inconsistent(
-                "Manifest has no Reference",
-                location="//Manifest/Reference",
-                remedy="name the payloads, or leave the Manifest out",
-            )
+        findings.inconsistent(
+            "Manifest has no Reference",
+            "//Manifest/Reference",
+            "name the payloads, or leave the Manifest out",
         )
     return references, foreign
 
@@ -484,11 +472,7 @@ def error_list(root: DraftElement, findings: Findings) -> ErrorList | None:
         if error is not None:
             errors.append(error)
     if not errors:
-        findings.fault(
-            Inconsistent(
-                "ErrorList has no Error", location="//ErrorList/Error", remedy="report an Error"
-            )
-        )
+        findings.inconsistent("ErrorList has no Error", "//ErrorList/Error", "report an Error")
         return None
     return ErrorList(tuple(errors))
 
@@ -510,14 +494,12 @@ def _error(item: DraftElement, seconds: int | None, findings: Findings) -> Error
             min_retry_secs=seconds if code == TransientError.code else None,
         )
     except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, "//ErrorList/Error")
+        findings.invalid(problem, "//ErrorList/Error")
     except ValueError:
-        findings.fault(
-            Inconsistent(
-                f"severity {severity[:32]!r} is neither Warning nor Error",
-                location="//ErrorList/Error/@severity",
-                remedy="send Warning or Error",
-            )
+        findings.inconsistent(
+            f"severity {severity[:32]!r} is neither Warning nor Error",
+            "//ErrorList/Error/@severity",
+            "send Warning or Error",
         )
     return None
 
@@ -546,12 +528,10 @@ def acknowledgments(
         word = element.value("type")
         kind = ACK_TYPES.get(word.lower()) if word else None
         if word and kind is None:
-            findings.fault(
-                ValueNotRecognized(
-                    f"Acknowledgment type {word[:32]!r} is not known",
-                    location="//Acknowledgment/@type",
-                    remedy="send DeliveryReceipt or IntermediateAck",
-                )
+            findings.not_recognized(
+                f"Acknowledgment type {word[:32]!r} is not known",
+                "//Acknowledgment/@type",
+                "send DeliveryReceipt or IntermediateAck",
             )
         # No type counts as DeliveryReceipt (ACK-19).
         intermediate = kind is AcknowledgmentType.INTERMEDIATE_ACK
@@ -572,7 +552,7 @@ def acknowledgments(
                 )
             )
         except InvalidValue as problem:
-            findings.invalid(Inconsistent, problem, "//Acknowledgment")
+            findings.invalid(problem, "//Acknowledgment")
             continue
         digests.append(element.children.get("reference", []))
     return answers, digests
@@ -603,14 +583,12 @@ def status(
         moment = None if stamp is None else read_moment(stamp)[0]
         return None, StatusResponse(named, MessageStatus(word), moment)
     except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, "//StatusData")
+        findings.invalid(problem, "//StatusData")
     except ValueError:
-        findings.fault(
-            ValueNotRecognized(
-                f"messageStatus {str(word)[:32]!r} is not a status",
-                location="//StatusData/@messageStatus",
-                remedy="send one of " + ", ".join(known.value for known in MessageStatus),
-            )
+        findings.not_recognized(
+            f"messageStatus {str(word)[:32]!r} is not a status",
+            "//StatusData/@messageStatus",
+            "send one of " + ", ".join(known.value for known in MessageStatus),
         )
     return None, None
 

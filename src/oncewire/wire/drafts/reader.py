@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 
-from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, OtherXml, ValueNotRecognized
+from oncewire.errors import EbxmlError, InvalidValue, OtherXml
 from oncewire.message.envelope import (
     DeliverySemantics,
     Header,
@@ -99,12 +99,8 @@ class DraftReading(Findings):
         errors = n.error_list(self.root, self)
         # v0-078 tells an error by its MessageType alone, so the list may be missing.
         if kind is MessageKind.ERROR and errors is None:
-            self.fault(
-                Inconsistent(
-                    "an error message has no ErrorList",
-                    location="//ErrorList",
-                    remedy="report at least one Error",
-                )
+            self.inconsistent(
+                "an error message has no ErrorList", "//ErrorList", "report at least one Error"
             )
         acknowledgments, digests = n.acknowledgments(self.root, value, self)
         request, response = n.status(self.root, self)
@@ -216,11 +212,11 @@ class DraftReading(Findings):
                 split=self._split(data),
             )
         except InvalidValue as problem:
-            self.invalid(Inconsistent, problem, "//Header")
+            self.invalid(problem, "//Header")
             return None
 
     def _missing(self, name: str, location: str) -> None:
-        self.fault(Inconsistent(f"{name} is missing", location=location, remedy=f"send {name}"))
+        self.inconsistent(f"{name} is missing", location, f"send {name}")
 
     def _id(self, place: DraftElement, other: DraftElement, name: str, shown: str) -> str | None:
         value = self._either(place, other, name, shown)
@@ -228,7 +224,7 @@ class DraftReading(Findings):
             if value is not None:
                 return check_id(value, shown)
         except InvalidValue as problem:
-            self.invalid(Inconsistent, problem, _location(name, shown))
+            self.invalid(problem, _location(name, shown))
         else:
             self._missing(shown, _location(name, shown))
         return None
@@ -252,7 +248,7 @@ class DraftReading(Findings):
         try:
             return Service(value, element.value("type") or None if element else None)
         except InvalidValue as problem:
-            self.invalid(Inconsistent, problem, "//Header/Service")
+            self.invalid(problem, "//Header/Service")
             return None
 
     def _kind(self, service: Service | None, action: str | None) -> MessageKind | None:
@@ -265,12 +261,10 @@ class DraftReading(Findings):
         # reach an application.
         kind = n.MESSAGE_TYPES.get(word.lower())
         if kind is None:
-            self.fault(
-                ValueNotRecognized(
-                    f"MessageType {word[:32]!r} is not known",
-                    location="/ebXMLHeader/@MessageType",
-                    remedy="send Normal, Acknowledgement or Error",
-                )
+            self.not_recognized(
+                f"MessageType {word[:32]!r} is not known",
+                "/ebXMLHeader/@MessageType",
+                "send Normal, Acknowledgement or Error",
             )
         return kind
 
@@ -284,16 +278,14 @@ class DraftReading(Findings):
             try:
                 ids.append(PartyId(text, kind))
             except InvalidValue as problem:
-                self.invalid(Inconsistent, problem, f"//Header/{shown}/PartyId")
+                self.invalid(problem, f"//Header/{shown}/PartyId")
                 continue
             # As in ebMS 2.0: a bare name must say by itself which register it is from.
             if kind is None and not is_uri(text):
-                self.fault(
-                    Inconsistent(
-                        f"PartyId {text!r} has no type and is not a URI",
-                        location=f"//Header/{shown}/PartyId",
-                        remedy="give PartyId a type or a URI",
-                    )
+                self.inconsistent(
+                    f"PartyId {text!r} has no type and is not a URI",
+                    f"//Header/{shown}/PartyId",
+                    "give PartyId a type or a URI",
                 )
         if ids:
             return Party(tuple(ids))
@@ -307,7 +299,7 @@ class DraftReading(Findings):
         try:
             moment, zoned = read_moment(value)
         except InvalidValue as problem:
-            self.invalid(Inconsistent, problem, f"//Header/MessageData/{shown}")
+            self.invalid(problem, f"//Header/MessageData/{shown}")
             return None
         if not zoned:
             self.note(f"{shown} has no time zone and is taken as UTC")
@@ -329,12 +321,10 @@ class DraftReading(Findings):
         # would owe acknowledgements.
         semantics = n.SEMANTICS.get(word.lower())
         if semantics is None:
-            self.fault(
-                ValueNotRecognized(
-                    f"deliverySemantics {word[:32]!r} is not known",
-                    location="//Header/QualityOfServiceInfo/@deliverySemantics",
-                    remedy="send OnceAndOnlyOnce or BestEffort",
-                )
+            self.not_recognized(
+                f"deliverySemantics {word[:32]!r} is not known",
+                "//Header/QualityOfServiceInfo/@deliverySemantics",
+                "send OnceAndOnlyOnce or BestEffort",
             )
         return semantics
 
@@ -360,12 +350,10 @@ class DraftReading(Findings):
             return None, True
         if word.lower() == "false":
             return SyncReplyMode.NONE, False
-        self.fault(
-            ValueNotRecognized(
-                f"syncReplyMode {word[:32]!r} is not known",
-                location=location,
-                remedy="send AcksOnly, ResponseOnly or AcksAndResponse",
-            )
+        self.not_recognized(
+            f"syncReplyMode {word[:32]!r} is not known",
+            location,
+            "send AcksOnly, ResponseOnly or AcksAndResponse",
         )
         return None, False
 
@@ -382,7 +370,7 @@ class DraftReading(Findings):
                 whole_number(number.value("total") if number else None) or 0,
             )
         except InvalidValue as problem:
-            self.invalid(Inconsistent, problem, "//Header/MessageData/SplitNumber")
+            self.invalid(problem, "//Header/MessageData/SplitNumber")
             return None
 
 

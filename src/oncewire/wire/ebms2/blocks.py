@@ -172,12 +172,10 @@ def check_version(element: Element, location: str, findings: Findings) -> None:
     version = element.get(A_VERSION)
     # A missing one is the schema's matter: under this namespace it can be no other.
     if version != VERSION and version is not None:
-        findings.fault(
-            Inconsistent(
-                f"the version is {version[:32]!r}, not {VERSION!r}",
-                location=f"{location}/@version",
-                remedy="send ebMS 2.0",
-            )
+        findings.inconsistent(
+            f"the version is {version[:32]!r}, not {VERSION!r}",
+            f"{location}/@version",
+            "send ebMS 2.0",
         )
 
 
@@ -187,7 +185,7 @@ def instant(element: Element, location: str, findings: Findings) -> Instant | No
     try:
         value, zoned = read_moment(element.text or "")
     except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, location)
+        findings.invalid(problem, location)
         return None
     if not zoned:
         findings.note(f"{location} has no time zone and is taken as UTC")
@@ -203,12 +201,10 @@ def actor_of(element: Element, location: str, findings: Findings) -> Actor | Non
     # end, which is signed, and to guess wrong breaks one of the two.
     actor = _ACTORS.get(value.strip(WHITESPACE))
     if actor is None:
-        findings.fault(
-            Inconsistent(
-                f"{value[:128]!r} is neither the toPartyMSH nor the nextMSH actor",
-                location=f"{location}/@actor",
-                remedy="address one of the two",
-            )
+        findings.inconsistent(
+            f"{value[:128]!r} is neither the toPartyMSH nor the nextMSH actor",
+            f"{location}/@actor",
+            "address one of the two",
         )
     return actor
 
@@ -226,12 +222,8 @@ def ack_requested(element: Element, findings: Findings) -> AckRequested | None:
     # What kind of proof is wanted must not be guessed.
     wanted = _BOOLEAN.get(signed.strip(WHITESPACE))
     if wanted is None:
-        findings.fault(
-            Inconsistent(
-                f"signed={signed[:32]!r} is not a boolean",
-                location=f"{location}/@signed",
-                remedy="write true or false",
-            )
+        findings.inconsistent(
+            f"signed={signed[:32]!r} is not a boolean", f"{location}/@signed", "write true or false"
         )
     return None if actor is None or wanted is None else AckRequested(actor, wanted)
 
@@ -244,12 +236,10 @@ def sync_reply(element: Element, findings: Findings) -> bool:
     if actor is None:
         findings.note("SyncReply names no actor")
     elif actor.strip(WHITESPACE) != ACTOR_NEXT:
-        findings.fault(
-            Inconsistent(
-                f"{actor[:128]!r} is not the actor of SyncReply",
-                location="//Header/SyncReply/@actor",
-                remedy=f"address {ACTOR_NEXT}",
-            )
+        findings.inconsistent(
+            f"{actor[:128]!r} is not the actor of SyncReply",
+            "//Header/SyncReply/@actor",
+            f"address {ACTOR_NEXT}",
         )
     return True
 
@@ -262,11 +252,7 @@ def message_order(element: Element, findings: Findings) -> SequenceNumber | None
     numbers = [child for child in element if child.tag == SEQUENCE_NUMBER]
     if numbers:
         return _sequence(numbers[0], numbers[0].get(A_STATUS), location, findings)
-    findings.fault(
-        Inconsistent(
-            "MessageOrder has no SequenceNumber", location=location, remedy="number the message"
-        )
-    )
+    findings.inconsistent("MessageOrder has no SequenceNumber", location, "number the message")
     return None
 
 
@@ -280,29 +266,25 @@ def _sequence(
 ) -> SequenceNumber | None:
     number = whole_number(element.text)
     if number is None:
-        findings.fault(
-            Inconsistent(
-                f"SequenceNumber {text_of(element)[:32]!r} is not a number",
-                location=location,
-                remedy="send a whole number from 0",
-            )
+        findings.inconsistent(
+            f"SequenceNumber {text_of(element)[:32]!r} is not a number",
+            location,
+            "send a whole number from 0",
         )
         return None
     # Continue is the schema's default (§9.1.1).
     known = _STATUSES.get(status or "Continue")
     if known is None:
-        findings.fault(
-            Inconsistent(
-                f"status {str(status)[:32]!r} is neither Reset nor Continue",
-                location=location,
-                remedy="send Reset or Continue",
-            )
+        findings.inconsistent(
+            f"status {str(status)[:32]!r} is neither Reset nor Continue",
+            location,
+            "send Reset or Continue",
         )
         return None
     try:
         return SequenceNumber(number, known)
     except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, location)
+        findings.invalid(problem, location)
         return None
 
 
@@ -344,19 +326,17 @@ def manifest(element: Element, findings: Findings) -> tuple[list[Reference], lis
         try:
             reference, others = _reference(child)
         except InvalidValue as problem:
-            findings.invalid(Inconsistent, problem, f"{location}/Reference/@href")
+            findings.invalid(problem, f"{location}/Reference/@href")
             continue
         references.append(reference)
         foreign.append(others)
     # A Manifest without a reference says neither that there are payloads nor that there are none
     # (§3.2).
     if not references:
-        findings.fault(
-            Inconsistent(
-                "Manifest has no Reference",
-                location=f"{location}/Reference",
-                remedy="name the payloads, or leave the Manifest out",
-            )
+        findings.inconsistent(
+            "Manifest has no Reference",
+            f"{location}/Reference",
+            "name the payloads, or leave the Manifest out",
         )
     return references, foreign
 
@@ -551,12 +531,10 @@ def signed_digest(element: Element, written: bytes, findings: Findings) -> Signe
     try:
         digest = base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        findings.fault(
-            Inconsistent(
-                "a DigestValue of the acknowledgement is not base64",
-                location="//Header/Acknowledgment/Reference/DigestValue",
-                remedy="copy the ds:Reference of the message acknowledged",
-            )
+        findings.inconsistent(
+            "a DigestValue of the acknowledgement is not base64",
+            "//Header/Acknowledgment/Reference/DigestValue",
+            "copy the ds:Reference of the message acknowledged",
         )
         return None
     # The bytes go along, transforms included: the digest is of octets that only they describe.

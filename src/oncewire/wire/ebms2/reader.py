@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from oncewire.errors import EbxmlError, Inconsistent, InvalidValue, SoapFault, ValueNotRecognized
+from oncewire.errors import EbxmlError, InvalidValue, SoapFault, ValueNotRecognized
 from oncewire.message.envelope import (
     CODE_CONTEXT,
     Acknowledgment,
@@ -235,12 +235,10 @@ class Ebms2Reading(Findings):
         if element.get(n.ACTOR) is not None:
             # The signature's transform skips what is meant for the next MSH, so a header
             # marked so could be forged beside a signed one.
-            self.fault(
-                Inconsistent(
-                    "the MessageHeader carries an actor",
-                    location=f"{MH}/@actor",
-                    remedy="the MessageHeader is for the whole way and has no actor",
-                )
+            self.inconsistent(
+                "the MessageHeader carries an actor",
+                f"{MH}/@actor",
+                "the MessageHeader is for the whole way and has no actor",
             )
         for child in children(element):
             tag = child.tag
@@ -275,12 +273,8 @@ class Ebms2Reading(Findings):
         # would speak of different messages.
         if len(element):
             name = location[location.rfind("/") + 1 :]
-            self.fault(
-                Inconsistent(
-                    f"{name} holds elements instead of text",
-                    location=location,
-                    remedy=f"send one {name} as plain text",
-                )
+            self.inconsistent(
+                f"{name} holds elements instead of text", location, f"send one {name} as plain text"
             )
             return None
         return (element.text or "").strip(WHITESPACE)
@@ -296,15 +290,13 @@ class Ebms2Reading(Findings):
             sound = _sound_service(value, kind)
             self.service = sound or Service(value, kind)
         except InvalidValue as problem:
-            self.invalid(Inconsistent, problem, location)
+            self.invalid(problem, location)
             return
         if sound is None:
-            self.fault(
-                Inconsistent(
-                    f"Service {value!r} has no type and is not a URI",
-                    location=location,
-                    remedy="give Service a type or a URI",
-                )
+            self.inconsistent(
+                f"Service {value!r} has no type and is not a URI",
+                location,
+                "give Service a type or a URI",
             )
 
     def _party(self, element: Element, location: str) -> Party | None:
@@ -314,9 +306,7 @@ class Ebms2Reading(Findings):
             tag = child.tag
             if tag == n.PARTY_ID:
                 if len(child):
-                    self.fault(
-                        Inconsistent("PartyId holds elements", location=f"{location}/PartyId")
-                    )
+                    self.inconsistent("PartyId holds elements", f"{location}/PartyId")
                     continue
                 value = (child.text or "").strip(WHITESPACE)
                 if value:
@@ -344,7 +334,7 @@ class Ebms2Reading(Findings):
         try:
             return Party(tuple(ids), role)
         except InvalidValue as problem:
-            self.invalid(Inconsistent, problem, f"{location}/Role")
+            self.invalid(problem, f"{location}/Role")
             return Party(tuple(ids))
 
     def _odd_party_id(
@@ -353,24 +343,20 @@ class Ebms2Reading(Findings):
         try:
             party_id = PartyId(value, kind)
         except InvalidValue as problem:
-            self.invalid(Inconsistent, problem, location)
+            self.invalid(problem, location)
             return
         if kind is None:
             if not is_uri(value):
-                self.fault(
-                    Inconsistent(
-                        f"PartyId {value!r} has no type and is not a URI",
-                        location=location,
-                        remedy="give PartyId a type or a URI",
-                    )
+                self.inconsistent(
+                    f"PartyId {value!r} has no type and is not a URI",
+                    location,
+                    "give PartyId a type or a URI",
                 )
         elif any(other.type == kind for other in ids):
-            self.fault(
-                Inconsistent(
-                    f"two PartyIds of one party have the type {kind!r}",
-                    location=f"{location}/@type",
-                    remedy="name the party once per type",
-                )
+            self.inconsistent(
+                f"two PartyIds of one party have the type {kind!r}",
+                f"{location}/@type",
+                "name the party once per type",
             )
         # It stays, faulty or not: an error message is addressed to it.
         ids.append(party_id)
@@ -403,7 +389,7 @@ class Ebms2Reading(Findings):
         try:
             self.split = Split(split_id, number or 0, total or 0)
         except InvalidValue as problem:
-            self.invalid(Inconsistent, problem, f"{MH}/Split")
+            self.invalid(problem, f"{MH}/Split")
 
     # Putting it together
 
@@ -452,12 +438,10 @@ class Ebms2Reading(Findings):
                 return kind
             # Business under the handlers' own Service would never reach an application (§3.1.4).
             if self.action:
-                self.fault(
-                    Inconsistent(
-                        f"the signal service has no Action {self.action[:64]!r}",
-                        location=f"{MH}/Action",
-                        remedy="use one of " + ", ".join(n.SIGNAL_ACTIONS),
-                    )
+                self.inconsistent(
+                    f"the signal service has no Action {self.action[:64]!r}",
+                    f"{MH}/Action",
+                    "use one of " + ", ".join(n.SIGNAL_ACTIONS),
                 )
         return MessageKind.NORMAL
 
@@ -576,11 +560,7 @@ class Ebms2Reading(Findings):
             if any(getattr(fault, "location", "") == location for fault in self.faults):
                 continue
             name = location.removeprefix(f"{MD}/").removeprefix(f"{MH}/")
-            self.fault(
-                Inconsistent(
-                    f"{name} is missing", location=location, remedy="send what the schema requires"
-                )
-            )
+            self.inconsistent(f"{name} is missing", location, "send what the schema requires")
 
     def _find_invalid(self) -> None:
         """Which id breaks the rule of all ids; it is no fact an answer may repeat."""
@@ -592,7 +572,7 @@ class Ebms2Reading(Findings):
             try:
                 check_id(value, location[location.rfind("/") + 1 :])
             except InvalidValue as problem:
-                self.invalid(Inconsistent, problem, location)
+                self.invalid(problem, location)
                 setattr(self, attribute, None)
 
 
@@ -622,12 +602,10 @@ def acknowledgment(
             references.append(child)
     # When the message was received (§6.3.2.2), which is half of what a receipt proves.
     if stamp is None:
-        findings.fault(
-            Inconsistent(
-                "Acknowledgment has no Timestamp",
-                location=f"{location}/Timestamp",
-                remedy="say when the message was received",
-            )
+        findings.inconsistent(
+            "Acknowledgment has no Timestamp",
+            f"{location}/Timestamp",
+            "say when the message was received",
         )
     if stamp is None or actor is None:
         return None, []
@@ -636,7 +614,7 @@ def acknowledgment(
         # judged elsewhere.
         value = Acknowledgment(stamp, ref_to or "", party, actor, signed=bool(references))
     except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, f"{location}/RefToMessageId")
+        findings.invalid(problem, f"{location}/RefToMessageId")
         return None, []
     return value, references
 
@@ -652,13 +630,13 @@ def _acknowledging_party(element: Element, findings: Findings) -> Party | None:
             try:
                 ids.append(PartyId(value, child.get(n.A_TYPE) or None))
             except InvalidValue as problem:
-                findings.invalid(Inconsistent, problem, "//Header/Acknowledgment/From/PartyId")
+                findings.invalid(problem, "//Header/Acknowledgment/From/PartyId")
         elif tag == n.ROLE:
             role = n.text_of(child) or None
     try:
         return Party(tuple(ids), role) if ids else None
     except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, "//Header/Acknowledgment/From/Role")
+        findings.invalid(problem, "//Header/Acknowledgment/From/Role")
         return None
 
 
@@ -674,11 +652,7 @@ def error_list(element: Element, findings: Findings) -> ErrorList | None:
                 errors.append(error)
     # An empty list would be an answer that says neither yes nor no (§4.2.3).
     if not errors:
-        findings.fault(
-            Inconsistent(
-                "ErrorList has no Error", location=f"{location}/Error", remedy="report an Error"
-            )
-        )
+        findings.inconsistent("ErrorList has no Error", f"{location}/Error", "report an Error")
         return None
     reported = ErrorList(tuple(errors))
     highest = element.get(n.A_HIGHEST_SEVERITY)
@@ -714,14 +688,12 @@ def _error(element: Element, findings: Findings) -> Error | None:
             min_retry_secs=pause,
         )
     except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, "//Header/ErrorList/Error")
+        findings.invalid(problem, "//Header/ErrorList/Error")
     except ValueError:
-        findings.fault(
-            Inconsistent(
-                f"severity {severity[:32]!r} is neither Warning nor Error",
-                location="//Header/ErrorList/Error/@severity",
-                remedy="send Warning or Error",
-            )
+        findings.inconsistent(
+            f"severity {severity[:32]!r} is neither Warning nor Error",
+            "//Header/ErrorList/Error/@severity",
+            "send Warning or Error",
         )
     return None
 
@@ -744,7 +716,7 @@ def status_request(element: Element, findings: Findings) -> StatusRequest | None
     try:
         return StatusRequest(_named(element, location, findings)[0])
     except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, f"{location}/RefToMessageId")
+        findings.invalid(problem, f"{location}/RefToMessageId")
         return None
 
 
@@ -756,7 +728,7 @@ def status_response(element: Element, findings: Findings) -> StatusResponse | No
     try:
         return StatusResponse(named, MessageStatus(status.strip(WHITESPACE)), stamp)
     except InvalidValue as problem:
-        findings.invalid(Inconsistent, problem, f"{location}/RefToMessageId")
+        findings.invalid(problem, f"{location}/RefToMessageId")
     except ValueError:
         findings.fault(
             # An unknown word is no news of the message; NotRecognized would be.
