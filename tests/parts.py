@@ -4,14 +4,31 @@ On a user's machine a missing part is a skip with its reason. On a build server 
 failure, because a skip there would let a whole part go untested without anybody noticing.
 """
 
+import importlib.util
 import os
+import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@cache
+def script(name: str) -> ModuleType:
+    """A module of `scripts/`, by its name."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # A dataclass looks its own module up.
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def missing(reason: str) -> NoReturn:

@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
-import sys
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 
-from tests.parts import ROOT
-
-
-@cache
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("conformance", ROOT / "scripts/conformance.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+from tests.parts import ROOT, script
 
 
 @cache
@@ -32,7 +18,7 @@ def functions(file: Path) -> frozenset[str]:
 
 
 def test_every_rule_has_a_number_and_a_test_that_is_there() -> None:
-    rules = script().rules()
+    rules = script("conformance").rules()
     assert [rule.name for rule in rules] == [f"E{number:02}" for number in range(1, len(rules) + 1)]
     for rule in rules:
         assert rule.says.endswith("."), rule
@@ -43,13 +29,13 @@ def test_every_rule_has_a_number_and_a_test_that_is_there() -> None:
 
 
 def test_the_page_shows_the_table_and_every_rule_held_when_it_was_made() -> None:
-    rules = script().rules()
+    rules = script("conformance").rules()
     held = {test: "passes" for rule in rules for test in rule.tests}
     shown = (ROOT / "docs" / "reference" / "conformance.md").read_text(encoding="utf-8")
-    assert shown == script().page(rules, held)
+    assert shown == script("conformance").page(rules, held)
 
 
 def test_the_worst_of_several_tests_is_the_result() -> None:
-    rule = script().Rule("E01", "x", "y.", ("a::b", "a::c"))
-    text = script().page([rule], {"a::b": "passes", "a::c": "fails"})
+    rule = script("conformance").Rule("E01", "x", "y.", ("a::b", "a::c"))
+    text = script("conformance").page([rule], {"a::b": "passes", "a::c": "fails"})
     assert text.endswith("| fails |\n")

@@ -1,28 +1,14 @@
 """The traceability report counts what the tests name, and refuses what it does not know."""
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tests.parts import ROOT
+from tests.parts import ROOT, script
 
-
-def _load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("requirements", ROOT / "scripts/requirements.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["requirements"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-requirements = _load()
+requirements = script("requirements")
 
 SAMPLE = """
 import pytest

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-
 import pytest
 
-from tests.parts import ROOT
+from tests.parts import script
 from tests.ports import free_port
 
 TURNS = {"send": 30, "retry": 38, "arrival": 47, "take": 17}
@@ -22,13 +19,7 @@ event loop comes round is not always the same."""
 
 @pytest.mark.long
 def test_no_walk_turns_back_more_often_or_takes_more_calls() -> None:
-    spec = importlib.util.spec_from_file_location("walks", ROOT / "scripts/walks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = script
-    spec.loader.exec_module(script)
-    found = script.walks((free_port(), free_port()))
+    found = script("walks").walks((free_port(), free_port()))
     counted = {walk.name: len(walk.turns) for walk in found}
     assert {name: max(turns, TURNS[name]) for name, turns in counted.items()} == TURNS
     assert {walk.name: max(walk.calls, CALLS[walk.name]) for walk in found} == CALLS

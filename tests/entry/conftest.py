@@ -69,6 +69,22 @@ def made_partners(parties: Path) -> Path:
     return parties
 
 
+def agree(pair: Path, values: dict[str, str], *sides: str) -> None:
+    """Change what acme and globex agreed, or what only one of them has of it."""
+    for own, partner in (("acme", "globex"), ("globex", "acme")):
+        if own in (sides or (own,)):
+            file = pair / own / "agreements" / f"{partner}.toml"
+            file.write_text(with_values(file.read_text(), values))
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Path:
+    """The file of an order."""
+    file = tmp_path / "order.xml"
+    file.write_text('<order id="7"/>')
+    return file
+
+
 @pytest.fixture
 def served(pair: Path) -> Iterator[Served]:
     """Both handlers run."""

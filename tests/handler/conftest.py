@@ -1,18 +1,23 @@
-"""Coroutine tests of this folder run in an event loop of their own."""
+"""Stores for the handlers of a test: `Network.pair(store=stores)`."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
+from pathlib import Path
 
 import pytest
 
+from oncewire.store.memory.store import MemoryStore
+from oncewire.store.sqlite.store import SqliteStore
+from tests.handler.network import Stores
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run `async def` tests; without this pytest would pass them by."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = inspect.signature(pyfuncitem.obj).parameters
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
-    return True
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Stores:
+    """Opens the SQLite store of a handler by its name."""
+    return lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def stores(request: pytest.FixtureRequest, on_disk: Stores) -> Stores:
+    """Opens stores of either kind."""
+    return MemoryStore if request.param == "memory" else on_disk

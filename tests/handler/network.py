@@ -60,6 +60,9 @@ MAIL = Source("smtp")
 
 A = TypeVar("A", bound=Action)
 
+Stores = Callable[[str], Store]
+"""Opens the store of a handler by its name."""
+
 FLOWS = {"ebms2": "unrestricted", "ms-0.9x": "unrestricted", "window": "window",
          "rm-0.78": "stop-and-wait"}  # fmt: skip
 
@@ -191,7 +194,7 @@ class Network:
     hears: bool = True
     # How the connection of an arriving parcel is seen.
     source: Source = HTTP
-    store: Callable[[str], Store] = MemoryStore
+    store: Stores = MemoryStore
     clock: Callable[[str], TestWorld] = TestWorld
     keys: Mapping[str, Keys] = field(default_factory=dict)
     # What an order is made of, unless it is said.

@@ -35,6 +35,7 @@ from tests.handler.test_exchange import OTHER
 from tests.handler.test_numbers_on_the_wire import Forge, accepted
 from tests.handler.test_recovery_at_work import LAW
 from tests.handler.test_taken_back import ORDER, agreement, engine, submit
+from tests.transport.exchange import read_request
 
 AT = "2026-01-01T00:00:00Z"
 
@@ -212,13 +213,7 @@ async def test_a_status_that_refuses_one_copy_proves_nothing_of_another(
     ports = {"alpha": free_port(), "beta": free_port()}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = next(
-            int(line.split(b":")[1])
-            for line in head.split(b"\r\n")
-            if line.lower().startswith(b"content-length")
-        )
-        await reader.readexactly(length)
+        await read_request(reader)
         writer.write(b"HTTP/1.1 %d Oops\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % status)
         await writer.drain()
         writer.close()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -17,10 +15,7 @@ from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND
 from oncewire.protocol.notes import Kind
 from oncewire.protocol.sender import HURRIES_MAX
 from oncewire.protocol.states import OutgoingState
-from oncewire.store.contract import Store
-from oncewire.store.memory.store import MemoryStore
-from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.network import Network
+from tests.handler.network import Network, Stores
 from tests.handler.runtime.test_clock import SetPair
 
 TERMS = '[delivery]\ntimeout = "PT5M"\nretry_interval = "PT5M"\nretries = 2\n'
@@ -51,22 +46,15 @@ class Outage(Network):
         return len(self.rows(kind.value))
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Store]:
-    if request.param == "memory":
-        return MemoryStore
-    return lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name)
-
-
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.message for one in caplog.records if one.message.startswith("a partner is")]
 
 
 @pytest.mark.requirement("RTY-13")
 def test_a_partner_that_answers_again_is_tried_at_once(
-    store: Callable[[str], Store], caplog: pytest.LogCaptureFixture
+    stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pair = Outage.pair(extra=TERMS, store=store)
+    pair = Outage.pair(extra=TERMS, store=stores)
     pair.send_all((1, 2))
     assert said(caplog) == []
     pair.pass_time(6 * SECOND)
@@ -171,10 +159,10 @@ def test_a_clock_that_jumps_by_a_day_changes_no_silence(caplog: pytest.LogCaptur
 
 
 def test_an_operator_resumes_all_that_goes_to_a_partner(
-    store: Callable[[str], Store], caplog: pytest.LogCaptureFixture
+    stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
-    pair = Outage.pair(extra=TERMS, store=store)
+    pair = Outage.pair(extra=TERMS, store=stores)
     pair.send(1)
     pair.pass_time(MINUTE)
     pair.down = False

@@ -38,10 +38,7 @@ def kinds(handler: Handler, message_id: str) -> list[str]:
 async def test_what_the_receiver_has_committed_is_delivered_and_nobody_acknowledges(
     tmp_path: Path,
 ) -> None:
-    async with (
-        by_broker(tmp_path, TERMS) as world,
-        delegating(world).running() as (alpha, beta),
-    ):
+    async with by_broker(tmp_path, TERMS) as world, delegating(world).running() as (alpha, beta):
         sent = [await alpha.send(document(number)) for number in range(5)]
         states = [await alpha.wait(each.message_id, 30) for each in sent]
         assert states == [OutgoingState.DELIVERED] * 5

@@ -102,7 +102,7 @@ async def test_a_body_whose_last_step_fails_is_not_taken(
 
 
 @pytest.mark.long
-def test_what_a_full_disk_turned_away_gives_back_all_it_had(tmp_path: Path) -> None:
+async def test_what_a_full_disk_turned_away_gives_back_all_it_had(tmp_path: Path) -> None:
     """Over sockets: places, bytes in memory and bytes in the spool are free again."""
     ports = {"alpha": free_port(), "beta": free_port()}
 
@@ -116,29 +116,26 @@ def test_what_a_full_disk_turned_away_gives_back_all_it_had(tmp_path: Path) -> N
         ):
             return reply.status
 
-    async def run() -> None:
-        async with serving(tmp_path, "beta", "alpha", ports, extra=FAST_SYNC) as handler:
-            budgets = server_of(handler)._budgets
-            with full_beyond(ROOM):
-                found = await asyncio.gather(
-                    *(post(8 * MEGABYTE, f"m-{n}@alpha") for n in range(6)),
-                    return_exceptions=True,
-                )
-                # Who is still speaking when he is told may hear that nobody listens.
-                assert all(one == 503 or isinstance(one, OSError) for one in found), found
-            for _ in range(500):
-                if not budgets._strangers.open:
-                    break
-                await asyncio.sleep(0.01)
-            groups = (budgets._strangers, budgets._partners)
-            assert [(group.open, group.spooled) for group in groups] == [(0, 0), (0, 0)]
-            assert budgets.held == 0
-            assert left_in(tmp_path) == []
-            assert not budgets.is_known(Peer("127.0.0.1"))
-            assert await post(8 * MEGABYTE, "m-0@alpha") == 200
-            assert len(await handler.take()) == 1
-
-    asyncio.run(run())
+    async with serving(tmp_path, "beta", "alpha", ports, extra=FAST_SYNC) as handler:
+        budgets = server_of(handler)._budgets
+        with full_beyond(ROOM):
+            found = await asyncio.gather(
+                *(post(8 * MEGABYTE, f"m-{n}@alpha") for n in range(6)),
+                return_exceptions=True,
+            )
+            # Who is still speaking when he is told may hear that nobody listens.
+            assert all(one == 503 or isinstance(one, OSError) for one in found), found
+        for _ in range(500):
+            if not budgets._strangers.open:
+                break
+            await asyncio.sleep(0.01)
+        groups = (budgets._strangers, budgets._partners)
+        assert [(group.open, group.spooled) for group in groups] == [(0, 0), (0, 0)]
+        assert budgets.held == 0
+        assert left_in(tmp_path) == []
+        assert not budgets.is_known(Peer("127.0.0.1"))
+        assert await post(8 * MEGABYTE, "m-0@alpha") == 200
+        assert len(await handler.take()) == 1
 
 
 @pytest.mark.requirement("STO-1")

@@ -16,8 +16,7 @@ from oncewire.handler.perform import open_incident, way_key
 from oncewire.message.instant import DAY, MINUTE
 from oncewire.protocol.notes import Kind, Raise
 from oncewire.protocol.states import OutgoingState
-from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.network import Network, agreement_text
+from tests.handler.network import Network, Stores, agreement_text
 from tests.handler.receiving.test_unaddressed import unheard
 from tests.handler.test_pause import SAID, TERMS, Busy
 from tests.parts import ROOT
@@ -166,19 +165,17 @@ def test_troubles_of_the_store_that_end_in_another_way_are_told_apart(
 
 
 def test_a_message_that_was_put_back_while_the_handler_runs_goes_on_and_its_incident_ends(
-    tmp_path: Path,
+    tmp_path: Path, on_disk: Stores
 ) -> None:
-    pair = Busy.pair(
-        "ebms2", TERMS, store=lambda name: SqliteStore.open(tmp_path / name, node=name)
-    )
+    pair = Busy.pair("ebms2", TERMS, store=on_disk)
     pair.send(1)
-    disk = apsw.Connection(str(tmp_path / "alpha"))
+    disk = apsw.Connection(str(tmp_path / "alpha.db"))
     (row,) = disk.execute("SELECT * FROM outgoing_bytes").fetchall()
     disk.execute("DELETE FROM outgoing_bytes")
     disk.close()
     pair.crash("alpha")
     assert incidents(pair) == [("order-1@alpha", None)]
-    disk = apsw.Connection(str(tmp_path / "alpha"))
+    disk = apsw.Connection(str(tmp_path / "alpha.db"))
     disk.execute(f"INSERT INTO outgoing_bytes VALUES ({', '.join('?' * len(row))})", row)
     disk.close()
     pair.reachable = True

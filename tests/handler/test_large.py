@@ -83,9 +83,7 @@ async def listening(path: Path, extra: str = SYNC) -> AsyncIterator[tuple[Handle
         yield handler, wire
 
 
-async def test_a_large_body_goes_to_the_disk_and_none_of_it_stays_in_memory(
-    tmp_path: Path,
-) -> None:
+async def test_a_large_body_goes_to_the_disk_and_none_of_it_stays_in_memory(tmp_path: Path) -> None:
     node = node_of(tmp_path / "b.db")
     sending = large(48 * MEGABYTE)
     # Whatever is made once is made.

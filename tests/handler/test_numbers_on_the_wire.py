@@ -159,9 +159,7 @@ def test_any_other_number_is_discarded_with_an_error(number: int) -> None:
 
 
 @pytest.mark.requirement("SEQ-10")
-def test_the_missing_message_is_sent_again_after_the_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_missing_message_is_sent_again_after_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """beta holds fewer early messages than alpha thinks, and refuses what is too far ahead."""
     # By its own timer, and not because beta answers again.
     monkeypatch.setattr(transmit, "HURRIED_AT_ONCE", 0)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import apsw
 import pytest
 
@@ -16,8 +13,9 @@ from oncewire.handler.sending.transmit import Transmission
 from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
 from oncewire.message.instant import SECOND
+from oncewire.store.contract import Store
 from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.network import Network
+from tests.handler.network import Network, Stores
 
 IN_FLIGHT = 64
 
@@ -25,14 +23,17 @@ IN_FLIGHT = 64
 class Statements:
     """What one store ran, as SQLite itself tells it: one that runs twice counts twice."""
 
-    def __init__(self, store: SqliteStore) -> None:
-        self.count = self.commits = 0
+    def __init__(self, store: Store) -> None:
+        self.ran: list[str] = []
+        assert isinstance(store, SqliteStore)
         assert store._connection is not None
-        store._connection.trace_v2(apsw.SQLITE_TRACE_STMT, self._note)
+        store._connection.trace_v2(
+            apsw.SQLITE_TRACE_STMT, lambda event: self.ran.append(event["sql"])
+        )
 
-    def _note(self, event: dict[str, Any]) -> None:
-        self.count += 1
-        self.commits += event["sql"] == "COMMIT"
+    @property
+    def reading(self) -> list[str]:
+        return [one for one in self.ran if one.startswith("SELECT")]
 
 
 def _exchange(alpha: Engine, beta: Engine) -> int:
@@ -66,28 +67,24 @@ def _exchange(alpha: Engine, beta: Engine) -> int:
 @pytest.mark.parametrize("profile", ["ebms2", "window"])
 @pytest.mark.parametrize("sync", ["", '[sync]\nmode = "mshSignalsOnly"\n'], ids=["apart", "reply"])
 def test_at_most_ten_statements_a_message_and_one_commit_a_turn(
-    tmp_path: Path, profile: str, sync: str
+    on_disk: Stores, profile: str, sync: str
 ) -> None:
     window = f"[flow]\nwindow = {IN_FLIGHT}\n" if profile == "window" else ""
-    pair = Network.pair(
-        profile,
-        window + sync,
-        store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name),
-    )
-    stores = [engine.context.store for engine in pair.engines.values()]
+    pair = Network.pair(profile, window + sync, store=on_disk)
     if profile == "window":
         # The first message of an epoch travels alone.
         pair.send(1)
-    ran = [Statements(store) for store in stores if isinstance(store, SqliteStore)]
+    each = [Statements(engine.context.store) for engine in pair.engines.values()]
     turns = _exchange(pair.alpha, pair.beta)
-    assert sum(one.commits for one in ran) == turns
-    print(sum(one.count for one in ran) / IN_FLIGHT)
-    assert sum(one.count for one in ran) <= 10 * IN_FLIGHT
+    assert sum(one.ran.count("COMMIT") for one in each) == turns
+    ran = sum(len(one.ran) for one in each)
+    print(ran / IN_FLIGHT)
+    assert ran <= 10 * IN_FLIGHT
     pair.close()
 
 
-def test_one_of_64_arrivals_that_cannot_be_kept_is_undone_alone(tmp_path: Path) -> None:
-    pair = Network.pair(store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name))
+def test_one_of_64_arrivals_that_cannot_be_kept_is_undone_alone(on_disk: Stores) -> None:
+    pair = Network.pair(store=on_disk)
     for number in range(IN_FLIGHT):
         document = Payload.of(f"order-{number}", "text/plain", b"x")
         pair.alpha.submit(Submission("alpha-beta", Service("urn:test:orders"), "New", (document,)))

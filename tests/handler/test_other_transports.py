@@ -35,7 +35,7 @@ from oncewire.transport.smtp.transport import SmtpTransport
 from tests.handler.running import journal
 from tests.ports import free_port
 from tests.transport.brokers import broker
-from tests.transport.exchange import Certificates, run
+from tests.transport.exchange import Certificates
 from tests.transport.file_servers import ftp_server, ftp_settings, sftp_server, sftp_settings
 from tests.transport.mailboxes import mailboxes
 
@@ -210,7 +210,8 @@ async def test_a_synchronous_wish_is_answered_later_with_a_warning(
 
 @pytest.mark.long
 @pytest.mark.requirement("TRN-3")
-def test_strangers_at_the_mail_server_keep_no_partner_waiting(tmp_path: Path) -> None:
+@pytest.mark.within(100)
+async def test_strangers_at_the_mail_server_keep_no_partner_waiting(tmp_path: Path) -> None:
     """Silent connections from one address, mails of lines without end and forgeries from another;
     a document of some megabytes and small ones from a third."""
     silent_one, stranger = ("127.0.0.6", 0), ("127.0.0.5", 0)
@@ -226,32 +227,27 @@ def test_strangers_at_the_mail_server_keep_no_partner_waiting(tmp_path: Path) ->
             server.rcpt("beta@beta.test")
             assert server.data(text)[0] == 554
 
-    async def work() -> None:
-        async with by_mail(tmp_path) as world, world.running() as (alpha, beta):
-            way = world.ways["beta"]["smtp"]
-            assert isinstance(way, SmtpTransport)
-            silent = []
-            for _ in range(250):
-                silent.append(
-                    await asyncio.open_connection("127.0.0.1", way.port, local_addr=silent_one)
-                )
-                if not (await silent[-1][0].readline()).startswith(b"220"):
-                    break
-            big = Payload.of(
-                "big", "application/octet-stream", random.Random(1).randbytes(3_000_000)
+    async with by_mail(tmp_path) as world, world.running() as (alpha, beta):
+        way = world.ways["beta"]["smtp"]
+        assert isinstance(way, SmtpTransport)
+        silent = []
+        for _ in range(250):
+            silent.append(
+                await asyncio.open_connection("127.0.0.1", way.port, local_addr=silent_one)
             )
-            orders = [document(number) for number in range(5)]
-            orders.append(replace(document(5), payloads=(big,)))
-            sent = [await alpha.send(order) for order in orders]
-            for text in (b"X: y\r\n" * 200_000, b"X: y\r\n\r\n" + b"a\r\n" * 500_000, forged):
-                await asyncio.to_thread(bother, way.port, text)
-            for each in sent:
-                assert await alpha.wait(each.message_id, 40) is OutgoingState.DELIVERED
-            taken = {given.message_id: given for given in await beta.take(100)}
-            assert set(taken) == {each.message_id for each in sent}
-            for _, writer in silent:
-                writer.close()
-            for handler in (alpha, beta):
-                assert not check_journal(journal(handler), healed=False).violations
-
-    run(work(), 100)
+            if not (await silent[-1][0].readline()).startswith(b"220"):
+                break
+        big = Payload.of("big", "application/octet-stream", random.Random(1).randbytes(3_000_000))
+        orders = [document(number) for number in range(5)]
+        orders.append(replace(document(5), payloads=(big,)))
+        sent = [await alpha.send(order) for order in orders]
+        for text in (b"X: y\r\n" * 200_000, b"X: y\r\n\r\n" + b"a\r\n" * 500_000, forged):
+            await asyncio.to_thread(bother, way.port, text)
+        for each in sent:
+            assert await alpha.wait(each.message_id, 40) is OutgoingState.DELIVERED
+        taken = {given.message_id: given for given in await beta.take(100)}
+        assert set(taken) == {each.message_id for each in sent}
+        for _, writer in silent:
+            writer.close()
+        for handler in (alpha, beta):
+            assert not check_journal(journal(handler), healed=False).violations

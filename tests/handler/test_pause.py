@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from oncewire.handler.actions import Post, Submission
@@ -15,11 +12,8 @@ from oncewire.message.envelope import Error, MessageKind, Severity
 from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, MINUTE, SECOND
 from oncewire.protocol.states import OutgoingState
-from oncewire.store.contract import Store
-from oncewire.store.memory.store import MemoryStore
-from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import answers, codec
-from tests.handler.network import Network
+from tests.handler.network import Network, Stores
 from tests.handler.samples import toml
 
 TERMS = '[delivery]\ntimeout = "PT60S"\nretry_interval = "PT60S"\nretries = 5\n'
@@ -68,18 +62,11 @@ class Busy(Network):
         self.send(number, conversation_id=conversation, payloads=())
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Store]:
-    if request.param == "memory":
-        return MemoryStore
-    return lambda name: SqliteStore.open(tmp_path / name, node=name)
-
-
 @pytest.mark.requirement("RTY-8", "RTY-9")
 @pytest.mark.parametrize("twin", ["Transient Errors", "503"])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_nothing_unnumbered_goes_to_a_busy_receiver(
-    twin: str, restarted: bool, stores: Callable[[str], Store]
+    twin: str, restarted: bool, stores: Stores
 ) -> None:
     pair = Busy.pair("ebms2", SAID, store=stores)
     pair.send_all((1, 2))
@@ -140,7 +127,7 @@ def test_without_a_time_it_is_the_retry_interval() -> None:
 @pytest.mark.parametrize("asked", [315_360_000, 99_999_999_999_999_999])
 @pytest.mark.parametrize("profile", ["ebms2", "window"])
 def test_no_answer_stops_a_receiver_for_longer_than_the_terms_allow(
-    asked: int, profile: str, stores: Callable[[str], Store]
+    asked: int, profile: str, stores: Stores
 ) -> None:
     more = "" if profile == "window" else SAID.removeprefix(TERMS)
     pair = Busy.pair(profile, f'{TERMS}persist_duration = "P1D"\n{more}', store=stores)
@@ -250,7 +237,7 @@ def test_a_channel_that_is_resumed_ends_the_pause_of_its_receiver() -> None:
 
 @pytest.mark.requirement("RTY-8")
 def test_a_pause_that_was_ended_is_over_for_a_channel_on_which_nothing_waited(
-    stores: Callable[[str], Store],
+    stores: Stores,
 ) -> None:
     pair = Busy.pair("window", TERMS, store=stores)
     pair.reachable = True

@@ -22,6 +22,7 @@ from tests.handler.hub.test_hub import CALM
 from tests.handler.network import Network
 from tests.handler.running import FAST, free_port, journal, order, serving
 from tests.simulation.given import world_of
+from tests.transport.exchange import read_request
 
 
 def stored_parcel(pair: Network, message_id: str = "order-1@alpha") -> Parcel:
@@ -236,13 +237,7 @@ async def test_a_connection_that_went_stale_costs_no_attempt(tmp_path: Path) -> 
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal heard
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = next(
-            int(line.split(b":")[1])
-            for line in head.split(b"\r\n")
-            if line.lower().startswith(b"content-length")
-        )
-        await reader.readexactly(length)
+        await read_request(reader)
         heard += 1
         writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
         await writer.drain()

@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.handler.context import (
-    JOURNALED_EVERY,
-    JOURNALED_MAX,
-    KEPT_MAX,
-    WRITE_EVERY,
-    Refusals,
-)
+from oncewire.handler.context import JOURNALED_EVERY, JOURNALED_MAX, KEPT_MAX, WRITE_EVERY, Refusals
 from oncewire.message.ids import Party
 from oncewire.message.instant import SECOND
 from oncewire.store.memory.store import MemoryStore

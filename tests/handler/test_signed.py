@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -62,9 +63,7 @@ def signed_pair(
 
 
 @pytest.mark.parametrize("sign", [True, False])
-def test_a_header_whose_charset_stands_in_mime_alone_is_verified_and_signed_for(
-    sign: bool,
-) -> None:
+def test_a_header_whose_charset_stands_in_mime_alone_is_verified_and_signed_for(sign: bool) -> None:
     pair = signed_pair(sign=sign, signed_acks=True)
     pair.carrying = False
     post = pair.submit(pair.submission(conversation_id="y\u00e9ar"))
@@ -216,20 +215,23 @@ def test_one_of_the_next_handler_that_proves_nothing_settles_nothing(
     assert "does not name the digests" in detail_of(pair, "ignored")
 
 
+def chain_of(people: Mapping[str, Identity], profile: str, more: str = "", **world: Any) -> Network:
+    """A chain on which everybody signs with the key of his own, and knows all the others."""
+    certificates = json.dumps([pem(one.certificate) for one in people.values()])
+    agreement = (
+        "[security]\nsign = true\nrequire_signature = true\n"
+        f"partner_certificates = {certificates}\n{more}"
+    )
+    keys = {name: Keys(one.certificate, one.key) for name, one in people.items()}
+    return Network.chain(options(profile, agreement=agreement, **world), keys=keys)
+
+
 def signing_chain(profile: str, hubs: int) -> Network:
     """Signed receipts of the To Party, unsigned acknowledgements of the hubs on the way."""
     people = {"buyer": alpha("rsa"), "seller": mallory("rsa")}
     people |= {f"hub{number}": alpha("rsa") for number in range(1, hubs + 1)}
-    certificates = json.dumps([pem(one.certificate) for one in people.values()])
-    agreement = (
-        "[security]\nsign = true\nrequire_signature = true\n"
-        f"partner_certificates = {certificates}\n"
-        '[ack]\nsignature = "always"\nhop_request = "Unsigned"\n'
-    )
-    chain = Network.chain(options(profile, hops=hubs + 1, agreement=agreement))
-    for name, one in people.items():
-        chain.engines[name].context.keys = Keys(one.certificate, one.key)
-    return chain
+    receipts = '[ack]\nsignature = "always"\nhop_request = "Unsigned"\n'
+    return chain_of(people, profile, receipts, hops=hubs + 1)
 
 
 @pytest.mark.requirement("HOP-12", "ACK-18")

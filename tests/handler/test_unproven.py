@@ -38,7 +38,7 @@ from oncewire.wire.answers import Envelope
 from oncewire.wire.parcel import Parcel
 from tests.handler.network import Network, agreement_text, options
 from tests.handler.running import FAST, free_port, order, post, serving, stored_bytes
-from tests.handler.test_signed import pem
+from tests.handler.test_signed import chain_of, pem
 from tests.wire.security.keys import alpha, mallory
 
 PEOPLE = {"alpha": alpha("rsa"), "beta": mallory("rsa")}
@@ -521,14 +521,7 @@ async def test_an_unsigned_post_ends_nothing_over_sockets(tmp_path: Path) -> Non
 @pytest.mark.parametrize("proven", [True, False])
 def test_what_passes_through_a_hub_settles_its_copy_only_if_it_is_proven(proven: bool) -> None:
     people = {"buyer": PEOPLE["alpha"], "hub1": PEOPLE["alpha"], "seller": PEOPLE["beta"]}
-    certificates = json.dumps([pem(one.certificate) for one in people.values()])
-    agreement = (
-        "[security]\nsign = true\nrequire_signature = true\n"
-        f"partner_certificates = {certificates}\n"
-    )
-    chain = Network.chain(options("ebms2", hops=2, agreement=agreement))
-    for name, one in people.items():
-        chain.engines[name].context.keys = Keys(one.certificate, one.key)
+    chain = chain_of(people, "ebms2", hops=2)
     chain.carrying = False
     message_id = chain.send(0).message_id
     chain.carry(*chain.kept.pop())

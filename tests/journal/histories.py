@@ -17,11 +17,7 @@ from oncewire.message.instant import HOUR, SECOND, Duration, seconds
 from oncewire.protocol import notes
 from oncewire.protocol.notes import Detail, Kind, write_terms
 from oncewire.protocol.sequence import SequenceRange
-from oncewire.protocol.terms import (
-    FlowMode,
-    OnExhausted,
-    Terms,
-)
+from oncewire.protocol.terms import FlowMode, OnExhausted, Terms
 
 PLAIN = Terms(timeout=seconds(10), retries=2, retry_interval=seconds(20))
 """Reliable, not numbered: three attempts in all."""

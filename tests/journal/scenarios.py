@@ -22,15 +22,7 @@ from oncewire.protocol.terms import (
     SyncRetries,
     Terms,
 )
-from tests.journal.histories import (
-    BEST_EFFORT,
-    CHANNEL,
-    EPOCH_START,
-    ORDERED,
-    PLAIN,
-    World,
-    digest,
-)
+from tests.journal.histories import BEST_EFFORT, CHANNEL, EPOCH_START, ORDERED, PLAIN, World, digest
 
 Scenario = Callable[[], World]
 SCENARIOS: dict[str, Scenario] = {}

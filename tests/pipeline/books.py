@@ -15,11 +15,8 @@ from oncewire.journal.predicates.context import OF_JOURNALS, ViolationKind
 from oncewire.journal.row import JOURNAL_VERSION, Row
 from oncewire.lab.sample_year.generate import rows_of_year
 from oncewire.lab.sample_year.plan import Plan, make_plan
-from oncewire.pipeline.lake.columns import (
-    JOURNAL,
-    arrow,
-    nullable,
-)
+from oncewire.pipeline import jobs
+from oncewire.pipeline.lake.columns import JOURNAL, arrow, nullable
 from oncewire.pipeline.lake.lake import Lake, TableFile
 from oncewire.pipeline.lake.tables import EVERY, batch_of
 from oncewire.pipeline.lake.version import Book, Entry, Version, write_node_file
@@ -64,6 +61,19 @@ def make_store(path: Path, node: str, rows: Iterable[Row]) -> Path:
 def make_stores(folder: Path, nodes: dict[str, list[Row]]) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     return [make_store(folder / f"{node}.db", node, rows) for node, rows in sorted(nodes.items())]
+
+
+def lake_of(spark: Any, folder: Path, nodes: dict[str, list[Row]]) -> Lake:
+    """The lake that the pipeline makes of their stores."""
+    made = Lake(folder / "lake")
+    jobs.run(spark, made, make_stores(folder / "stores", nodes))
+    return made
+
+
+def files_with(text: str, folder: Path) -> list[Path]:
+    """Where that stands in a file, whatever it is."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return [path for path in files if text.encode() in path.read_bytes()]
 
 
 def take_in_here(lake: Lake, version: Version, *places: Path | Book) -> Version:

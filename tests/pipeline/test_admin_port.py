@@ -29,7 +29,7 @@ from oncewire.pipeline.sources.oncewire import oncewire_source_for
 from oncewire.store.sqlite.store import SqliteStore
 from tests.entry.terminal import run, run_json
 from tests.pipeline.admin_ports import Opened, Port, opening
-from tests.pipeline.books import make_store, small_year, tables, take_in_here
+from tests.pipeline.books import files_with, make_store, small_year, tables, take_in_here
 from tests.ports import free_port
 from tests.store.samples import row
 
@@ -284,12 +284,6 @@ def test_each_address_of_a_command_has_its_token(
 
 
 # --- on Spark ------------------------------------------------------------------------------------
-
-
-def files_with(text: str, folder: Path) -> list[Path]:
-    return [
-        path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()
-    ]
 
 
 def test_a_lake_of_it_is_that_of_the_store(spark, port: Port, tmp_path: Path) -> None:

@@ -16,14 +16,13 @@ from typer.main import get_command
 
 from oncewire.entry.cli.main import build
 from oncewire.errors import InvalidValue
-from oncewire.pipeline import jobs
 from oncewire.pipeline.lake.columns import COMMENT, former, former_schema
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.tables import EVERY, OPEN, Table
 from oncewire.pipeline.reports.sql import ask
 from tests.parts import ROOT
 from tests.pipeline import reads
-from tests.pipeline.books import COMPARED, make_stores, small_year
+from tests.pipeline.books import COMPARED, lake_of, small_year
 
 pytestmark = pytest.mark.spark
 
@@ -79,10 +78,7 @@ def test_every_table_that_a_run_makes_is_compared_and_read_meanwhile() -> None:
 
 @pytest.fixture(scope="module")
 def lake(spark, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    folder = tmp_path_factory.mktemp("columns")
-    made = Lake(folder / "lake")
-    jobs.run(spark, made, make_stores(folder / "stores", small_year(200, 7)[1]))
-    return made
+    return lake_of(spark, tmp_path_factory.mktemp("columns"), small_year(200, 7)[1])
 
 
 @pytest.mark.parametrize("table", OPEN.values(), ids=lambda table: table.name)

@@ -12,12 +12,11 @@ from deltalake import DeltaTable
 from msgspec.structs import replace
 
 from oncewire.errors import SecurityFailure
-from oncewire.pipeline import jobs
 from oncewire.pipeline.judging import evidence
 from oncewire.pipeline.judging.evidence import Signers, prove_archive
 from oncewire.pipeline.lake.lake import Lake
 from tests.entry.terminal import run_json
-from tests.pipeline.books import make_stores, small_year
+from tests.pipeline.books import lake_of, small_year
 from tests.pipeline.exchanges import PARTIES, Exchange, exchanges, write_bundles
 from tests.wire.security.keys import issue
 
@@ -99,17 +98,11 @@ def exchanges_of(message_id: str) -> list[Exchange]:
 
 @pytest.fixture(scope="module")
 def lake(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    folder = tmp_path_factory.mktemp("evidence")
-    made = Lake(folder / "lake")
-    jobs.run(spark, made, make_stores(folder / "stores", small_year(20, 7)[1]))
-    return made
+    return lake_of(spark, tmp_path_factory.mktemp("evidence"), small_year(20, 7)[1])
 
 
 def test_exactly_the_planted_defects_are_found_and_by_tasks(
-    spark: Any,
-    lake: Lake,
-    planted: tuple[Path, dict[str, str]],
-    monkeypatch: pytest.MonkeyPatch,
+    spark: Any, lake: Lake, planted: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def here(*_: object) -> None:
         raise SecurityFailure("the driver verifies nothing")

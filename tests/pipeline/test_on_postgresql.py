@@ -23,7 +23,7 @@ from oncewire.pipeline.sources.oncewire import oncewire_source_for
 from oncewire.store.postgresql.store import PostgresStore
 from tests.entry.terminal import run, run_json
 from tests.journal.scenarios import SCENARIOS
-from tests.pipeline.books import make_store, small_year, tables
+from tests.pipeline.books import files_with, make_store, small_year, tables
 from tests.postgres import Server
 from tests.store.samples import add, prepare, received, row, sent
 
@@ -47,12 +47,6 @@ def fill(url: str, spool: Path, rows=ROWS, node: str = "globex") -> str:
     store.commit()
     store.close()
     return url
-
-
-def files_with(text: str, folder: Path) -> list[Path]:
-    return [
-        path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()
-    ]
 
 
 # --- every row once -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from oncewire.message.instant import DAY, Instant
 from oncewire.pipeline import jobs
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.reports.retention import report_retention
-from tests.pipeline.books import make_stores, small_year
+from tests.pipeline.books import lake_of, make_stores, small_year
 
 NODES = {
     node: [row for row in rows if row.kind != "confirmed" or row.seq % 5]
@@ -24,10 +24,7 @@ END = max(rows[-1].at for rows in NODES.values())
 
 @pytest.fixture(scope="module")
 def lake(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    folder = tmp_path_factory.mktemp("retention")
-    made = Lake(folder / "lake")
-    jobs.run(spark, made, make_stores(folder / "stores", NODES))
-    return made
+    return lake_of(spark, tmp_path_factory.mktemp("retention"), NODES)
 
 
 def read(lake: Lake, table: str) -> list[dict[str, Any]]:

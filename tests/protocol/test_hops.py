@@ -22,12 +22,7 @@ from oncewire.protocol.hops import (
     owes_failure_notice,
 )
 from oncewire.protocol.states import OutgoingState
-from oncewire.protocol.synchronous import (
-    ASYNCHRONOUS,
-    SyncPlan,
-    onward_patience,
-    relay_patience,
-)
+from oncewire.protocol.synchronous import ASYNCHRONOUS, SyncPlan, onward_patience, relay_patience
 from oncewire.protocol.terms import HopMode
 from tests.protocol.samples import PLAIN, hop, message, outstanding
 

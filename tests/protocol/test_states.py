@@ -1,10 +1,8 @@
 """The state tables: every step in them can be taken, no other step can, and the docs show them."""
 
-import importlib.util
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -37,7 +35,7 @@ from oncewire.protocol.states import (
     move,
 )
 from oncewire.protocol.terms import OnExhausted, Terms
-from tests.parts import ROOT
+from tests.parts import script
 from tests.protocol.samples import NOW, ORDERED, PLAIN, TIMEOUT, outstanding, waiting
 
 OS, OE = OutgoingState, OutgoingEvent
@@ -403,32 +401,21 @@ def test_a_hand_over_taken_for_lost_may_still_be_confirmed() -> None:
 
 # --- the drawing --------------------------------------------------------------------------
 
-
-@pytest.fixture
-def drawing() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("draw_states", ROOT / "scripts/draw_states.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+drawing = script("draw_states")
 
 
-def test_the_docs_show_the_tables(drawing: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_docs_show_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert drawing.main(["--check"]) == 0, capsys.readouterr().err
 
 
-def test_every_step_is_drawn(drawing: ModuleType) -> None:
+def test_every_step_is_drawn() -> None:
     drawn = "".join(drawing.graphs().values())
     for state, _, to in _triples(OUTGOING) | _triples(INCOMING) | _triples(CHANNEL):
         assert f"    {state.value} -> {to.value} [label=" in drawn
 
 
 def test_a_stale_page_is_seen(
-    drawing: ModuleType,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(drawing, "PAGE", tmp_path / "states.md")
     assert drawing.main(["--check"]) == 1

@@ -52,9 +52,7 @@ def test_a_transition_that_fails_leaves_it_as_it_was(store: Store) -> None:
             tx.save_document(replace(DOCUMENT, terms_id="unknown"))
 
 
-def test_open_ones_are_those_that_are_received_and_neither_whole_nor_given_up(
-    store: Store,
-) -> None:
+def test_open_ones_are_those_that_are_received_and_neither_whole_nor_given_up(store: Store) -> None:
     with store.transition() as tx:
         tx.save_document(replace(DOCUMENT, split_id="b", begun_at=9))
         tx.save_document(replace(DOCUMENT, split_id="a", begun_at=9))

@@ -151,9 +151,7 @@ def test_saving_what_is_not_there_is_refused(store: Store) -> None:
             transaction.save_answer(sender, message_id, answer())
 
 
-def test_positions_are_given_when_a_message_becomes_ready_for_the_first_time(
-    store: Store,
-) -> None:
+def test_positions_are_given_when_a_message_becomes_ready_for_the_first_time(store: Store) -> None:
     with store.transition() as transaction:
         for name, state in (("a", HELD), ("b", READY), ("c", HELD), ("d", CONFIRMED)):
             transaction.add_incoming(received(name, state=state))

@@ -155,9 +155,7 @@ def test_a_process_that_stands_still_in_its_turn_loses_it(
     quick.close()
 
 
-def test_a_turn_that_only_looks_holds_nobody_up(
-    both: tuple[PostgresStore, PostgresStore],
-) -> None:
+def test_a_turn_that_only_looks_holds_nobody_up(both: tuple[PostgresStore, PostgresStore]) -> None:
     with both[0].transition() as tx:
         assert tx.outgoing("a") is None
     assert both[0].next_wake() is None
@@ -304,10 +302,7 @@ def test_a_commit_whose_answer_is_lost_is_found_to_be_there(
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
 def test_a_server_that_was_away_is_used_again(
-    backend: PostgresBackend,
-    postgres: Server,
-    how: signal.Signals,
-    monkeypatch: pytest.MonkeyPatch,
+    backend: PostgresBackend, postgres: Server, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with backend.store.transition() as tx:
         add(tx, sent("kept"))

@@ -23,7 +23,7 @@ from oncewire.store.memory.store import MemorySpool
 from oncewire.store.spool import FileSpool
 from oncewire.store.spool_contract import OnItsWay, Spool
 from tests.buckets import Buckets, serving
-from tests.waiting import wait_until
+from tests.waiting import until, wait_until
 
 MEGABYTE = 1024 * 1024
 
@@ -585,38 +585,29 @@ def test_bytes_that_can_be_handed_in_again_are_put_without_waiting(
     assert spool.put_unblocked(body) == (name, size)
 
 
-def test_what_could_not_be_put_ahead_is_told_and_tried_anew(
+async def test_what_could_not_be_put_ahead_is_told_and_tried_anew(
     tmp_path: Path, bucket: str, server: Buckets
 ) -> None:
     spool = BucketSpool(tmp_path, bucket)
-
-    async def go() -> None:
-        server.empty()
-        with pytest.raises(StoreGone, match="cannot be reached"):
-            await _put_soon(spool, b"x")
-        server.empty("spools")
-        name, _ = await _put_soon(spool, b"x")
-        assert _content(spool, name) == b"x"
-
-    asyncio.run(asyncio.wait_for(go(), 60))
+    server.empty()
+    with pytest.raises(StoreGone, match="cannot be reached"):
+        await _put_soon(spool, b"x")
+    server.empty("spools")
+    name, _ = await _put_soon(spool, b"x")
+    assert _content(spool, name) == b"x"
 
 
-def test_what_was_put_ahead_for_nobody_is_given_back(
+async def test_what_was_put_ahead_for_nobody_is_given_back(
     tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = BucketSpool(tmp_path, bucket)
-
-    async def go() -> str:
-        with pytest.raises(OnItsWay) as going:
-            spool.put_unblocked(b"of one who went away")
-        await asyncio.wrap_future(going.value.coming)
-        kept, _ = await _put_soon(spool, b"of one who waits")
-        assert len(Bucket(bucket).names()) == 2
-        later = time.time() + UNCLAIMED_AGE + 1
-        monkeypatch.setattr("oncewire.store.bucket_spool.time", lambda: later)
-        await _put_soon(spool, b"of one who comes later")
-        return kept
-
-    kept = asyncio.run(asyncio.wait_for(go(), 60))
-    wait_until(lambda: len(Bucket(bucket).names()) == 2)
+    with pytest.raises(OnItsWay) as going:
+        spool.put_unblocked(b"of one who went away")
+    await asyncio.wrap_future(going.value.coming)
+    kept, _ = await _put_soon(spool, b"of one who waits")
+    assert len(Bucket(bucket).names()) == 2
+    later = time.time() + UNCLAIMED_AGE + 1
+    monkeypatch.setattr("oncewire.store.bucket_spool.time", lambda: later)
+    await _put_soon(spool, b"of one who comes later")
+    await until(lambda: len(Bucket(bucket).names()) == 2)
     assert kept in Bucket(bucket).names()

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from oncewire.transport.contract import Cargo, Delivery, OutcomeKind, Reply, Transport
-from tests.transport.exchange import Receiver, Taken, cargo, run
+from tests.transport.exchange import Receiver, Taken, cargo
 from tests.waiting import until
 
 OnDelivery = Callable[[Delivery], Awaitable[Reply]]
@@ -173,15 +173,12 @@ class TransportContract(ABC):
             assert not receiver.taken
 
     @pytest.mark.requirement("SYNC-1")
-    def test_a_reply_comes_back_on_the_same_connection(self) -> None:
-        async def work() -> None:
-            receiver = Receiver(lambda taken: Reply(200, "text/xml", body=b"re:" + taken.body))
-            async with self.pair(receiver) as (sender, _, address):
-                if not sender.can_answer:
-                    return
-                outcome = await sender.send(cargo(b"hello"), address, timeout=20)
-                assert outcome.reply is not None
-                assert outcome.reply.body == b"re:hello"
-                assert outcome.reply.content_type == "text/xml"
-
-        run(work())
+    async def test_a_reply_comes_back_on_the_same_connection(self) -> None:
+        receiver = Receiver(lambda taken: Reply(200, "text/xml", body=b"re:" + taken.body))
+        async with self.pair(receiver) as (sender, _, address):
+            if not sender.can_answer:
+                return
+            outcome = await sender.send(cargo(b"hello"), address, timeout=20)
+            assert outcome.reply is not None
+            assert outcome.reply.body == b"re:hello"
+            assert outcome.reply.content_type == "text/xml"

@@ -18,24 +18,15 @@ import trustme
 
 from oncewire.errors import OncewireError
 from oncewire.transport.budget import BudgetLimits
-from oncewire.transport.contract import Cargo, Delivery, Peer, Reply
+from oncewire.transport.contract import AttemptOutcome, Cargo, Delivery, Peer, Reply
 from oncewire.transport.http.address import AddressRule
-from oncewire.transport.http.client import HttpClientSettings
+from oncewire.transport.http.client import HttpClient, HttpClientSettings
 from oncewire.transport.http.server import HttpLimits, HttpServerSettings
 from oncewire.transport.http.tls import ClientCertificates, Identity, PeerTls, ServerTls
 from oncewire.transport.http.transport import HttpTransport
 
 LOOPBACK = AddressRule.of(["loopback"])
-
-
-def run(work: Awaitable[Any], limit: float = 60.0) -> Any:
-    """Run a test's coroutine with a bound, so that a hang is a failure and not a wait."""
-
-    async def bounded() -> Any:
-        async with asyncio.timeout(limit):
-            return await work
-
-    return asyncio.run(bounded())
+SETTINGS = HttpClientSettings(addresses=LOOPBACK, max_reply=100_000)
 
 
 def leap(seconds: float) -> None:
@@ -159,6 +150,22 @@ async def endpoint(
         await transport.stop()
 
 
+async def once(
+    url: str,
+    *,
+    sent: Cargo | None = None,
+    timeout: float = 30,
+    settings: HttpClientSettings = SETTINGS,
+) -> AttemptOutcome:
+    """What comes of one POST by a client of its own."""
+    client = HttpClient(settings)
+    await client.start()
+    try:
+        return await client.send(sent or cargo(b"<a/>"), url, timeout=timeout)
+    finally:
+        await client.close()
+
+
 def port_of(url: str) -> int:
     return int(url.split(":")[2].split("/")[0])
 
@@ -207,6 +214,16 @@ Peer2 = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
+async def listening(talk: Peer2, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """A server whose every connection is the test's; yields its port."""
+    server = await asyncio.start_server(talk, "127.0.0.1", 0, ssl=context)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+@contextlib.asynccontextmanager
 async def fake_peer(answer: Peer2, context: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """A server that does exactly what the test says, good HTTP or not; yields its URL."""
 
@@ -215,12 +232,8 @@ async def fake_peer(answer: Peer2, context: ssl.SSLContext | None = None) -> Asy
             await answer(reader, writer)
         writer.close()
 
-    server = await asyncio.start_server(each, "127.0.0.1", 0, ssl=context)
-    port = server.sockets[0].getsockname()[1]
-    try:
+    async with listening(each, context) as port:
         yield f"{'https' if context else 'http'}://127.0.0.1:{port}/msh"
-    finally:
-        server.close()
 
 
 async def read_request(reader: asyncio.StreamReader) -> bytes:

@@ -15,7 +15,7 @@ from oncewire.transport.budget import (
     in_steps,
 )
 from oncewire.transport.contract import Peer, Reply
-from tests.transport.exchange import leap, run
+from tests.transport.exchange import leap
 
 HERE = Peer("192.0.2.1")
 THERE = Peer("192.0.2.2")
@@ -314,7 +314,7 @@ async def test_an_address_that_had_its_share_waits_and_others_do_not() -> None:
     await here
 
 
-def test_each_step_of_a_work_is_paid_for_and_has_its_turn() -> None:
+async def test_each_step_of_a_work_is_paid_for_and_has_its_turn() -> None:
     """Whoever does the work does not notice: values, errors and a cancelled wait are its own."""
     told: list[str] = []
 
@@ -333,21 +333,18 @@ def test_each_step_of_a_work_is_paid_for_and_has_its_turn() -> None:
         await asyncio.sleep(0)
         raise KeyError
 
-    async def all_of_it() -> None:
-        first = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_soon(first.set_result, "value")
-        assert await in_steps(work(first), lambda _: told.append("paid"), turn) == "done"
-        assert told == ["paid", "turn", "value", "paid", "paid", "turn", "paid"]
-        spent: list[float] = []
-        with pytest.raises(KeyError):
-            await in_steps(fault(), spent.append)
-        assert len(spent) == 2
-        assert min(spent) > 0
-
-    run(all_of_it())
+    first = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(first.set_result, "value")
+    assert await in_steps(work(first), lambda _: told.append("paid"), turn) == "done"
+    assert told == ["paid", "turn", "value", "paid", "paid", "turn", "paid"]
+    spent: list[float] = []
+    with pytest.raises(KeyError):
+        await in_steps(fault(), spent.append)
+    assert len(spent) == 2
+    assert min(spent) > 0
 
 
-def test_a_reader_rests_for_longer_than_what_it_refused_took(
+async def test_a_reader_rests_for_longer_than_what_it_refused_took(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock, rests = Clock(), []
@@ -365,16 +362,13 @@ def test_a_reader_rests_for_longer_than_what_it_refused_took(
             visit.spend(seconds)
             share.note(reply, visit)
 
-    async def work() -> None:
-        for seconds in (0.0, 0.1, 60.0):
-            await look(Reply(400, refused=True), seconds)
-        # What was taken may cost what it costs; what is no parcel at all is refused, too.
-        await look(Reply(204, known=True), 60.0)
-        await look(Reply(503), 60.0)
-        await look(None, 0.0)
-        await look(Reply(204), 0.0)
-
-    run(work())
+    for seconds in (0.0, 0.1, 60.0):
+        await look(Reply(400, refused=True), seconds)
+    # What was taken may cost what it costs; what is no parcel at all is refused, too.
+    await look(Reply(204, known=True), 60.0)
+    await look(Reply(503), 60.0)
+    await look(None, 0.0)
+    await look(Reply(204), 0.0)
     assert rests == [0.1, 0.4, 5.0, 0.1]
 
 

@@ -12,8 +12,7 @@ import pytest
 from oncewire.transport.budget import HANDSHAKE_ADDRESSES_MAX, HOUR, Handshakes
 from oncewire.transport.contract import Peer
 from oncewire.transport.http.tls import ClientCertificates
-from tests.transport.exchange import Certificates, Receiver, endpoint, talk
-from tests.transport.test_http_tls import one
+from tests.transport.exchange import Certificates, Receiver, endpoint, once, talk
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
@@ -48,25 +47,22 @@ def test_however_many_addresses_there_are_the_lines_are_bounded(
 
 
 @pytest.mark.parametrize("who", ["a scanner", "a stranger's certificate"])
-def test_the_endpoint_tells_of_a_handshake_that_failed(
+async def test_the_endpoint_tells_of_a_handshake_that_failed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, who: str
 ) -> None:
     world = Certificates(tmp_path)
     stranger = world.identity("buyer.example", authority=world.stranger)
 
-    async def work() -> None:
-        server = world.server(clients=ClientCertificates.REQUIRED)
+    server = world.server(clients=ClientCertificates.REQUIRED)
+    with caplog.at_level(logging.WARNING):
         async with endpoint(Receiver(), tls=server) as transport:
             for _ in range(5):
                 if who == "a scanner":
                     await talk(transport.url, b"GET / HTTP/1.0\r\n\r\n")
                 else:
-                    await one(transport.url, world.client(identity=stranger))
+                    await once(transport.url, settings=world.client(identity=stranger))
             while not lines(caplog):
                 await asyncio.sleep(0.01)
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(asyncio.wait_for(work(), 30))
     (told,) = lines(caplog)
     assert told.address == "127.0.0.1"  # type: ignore[attr-defined]
     wanted = "http request" if who == "a scanner" else "certificate"

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from oncewire.transport.broker import transport
 from oncewire.transport.broker.transport import BrokerAccount, BrokerTransport, Connection
 from oncewire.transport.contract import Delivery, Reply
 from tests.transport.brokers import broker
-from tests.transport.exchange import Receiver
+from tests.transport.exchange import Receiver, listening
 from tests.waiting import until
 
 INFO = json.dumps({"server_id": "x", "max_payload": 2**40, "headers": True}).encode()
@@ -28,13 +28,8 @@ class Liar:
         self.told = 0
         self.left = asyncio.Event()
 
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[int]:
-        server = await asyncio.start_server(self._talk, "127.0.0.1", 0)
-        try:
-            yield server.sockets[0].getsockname()[1]
-        finally:
-            server.close()
+    def running(self) -> AbstractAsyncContextManager[int]:
+        return listening(self._talk)
 
     async def _talk(self, lines: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:
         out.write(b"INFO " + INFO + b"\r\n")

@@ -21,7 +21,7 @@ from oncewire.transport.files.ftp import ftp_transport
 from oncewire.transport.files.remote import Connections, Place, Remote
 from oncewire.transport.files.sftp import sftp_transport
 from oncewire.transport.files.transport import FileTransport, FolderReader
-from tests.transport.exchange import cargo, run
+from tests.transport.exchange import cargo
 from tests.transport.file_servers import ftp_server, ftp_settings, sftp_server, sftp_settings
 from tests.waiting import until
 
@@ -165,29 +165,28 @@ async def test_a_lying_sftp_server_keeps_no_parcel_from_being_taken(
     assert all(path.startswith(b"/beta/") for path in server.touched)
 
 
-def test_a_name_that_is_no_text_keeps_no_parcel_from_being_taken(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["sftp", "ftp"])
+@pytest.mark.within(10)
+async def test_a_name_that_is_no_text_keeps_no_parcel_from_being_taken(
+    way: str, tmp_path: Path
+) -> None:
     """Whoever may write into our folder may write such a name, on any server."""
-
-    async def work(way: str) -> None:
-        root = tmp_path / way
-        inbox = root / "beta"
-        inbox.mkdir(parents=True)
-        (inbox / "good.parcel").write_bytes(GOOD)
-        Path(f"{inbox}/\udcff\udcfe.parcel").write_bytes(GOOD)
-        async with contextlib.AsyncExitStack() as stack:
-            if way == "sftp":
-                port, known = await stack.enter_async_context(sftp_server(root, tmp_path))
-                at = f"sftp://127.0.0.1:{port}/beta"
-                transport = sftp_transport(**sftp_settings(known, inbox=at))
-            else:
-                port = stack.enter_context(ftp_server(root))
-                transport = ftp_transport(**ftp_settings(inbox=f"ftp://127.0.0.1:{port}/beta"))
-            taker = await stack.enter_async_context(looking(transport))
-            await until(lambda: not (inbox / "good.parcel").exists() and bool(taker.taken))
-            await until(lambda: len(list(inbox.iterdir())) == 1)
-
-    for way in ("sftp", "ftp"):
-        run(work(way), 10)
+    root = tmp_path / way
+    inbox = root / "beta"
+    inbox.mkdir(parents=True)
+    (inbox / "good.parcel").write_bytes(GOOD)
+    Path(f"{inbox}/\udcff\udcfe.parcel").write_bytes(GOOD)
+    async with contextlib.AsyncExitStack() as stack:
+        if way == "sftp":
+            port, known = await stack.enter_async_context(sftp_server(root, tmp_path))
+            at = f"sftp://127.0.0.1:{port}/beta"
+            transport = sftp_transport(**sftp_settings(known, inbox=at))
+        else:
+            port = stack.enter_context(ftp_server(root))
+            transport = ftp_transport(**ftp_settings(inbox=f"ftp://127.0.0.1:{port}/beta"))
+        taker = await stack.enter_async_context(looking(transport))
+        await until(lambda: not (inbox / "good.parcel").exists() and bool(taker.taken))
+        await until(lambda: len(list(inbox.iterdir())) == 1)
 
 
 # --- FTP -----------------------------------------------------------------------------------------
@@ -307,32 +306,29 @@ class LyingFtp:
     ["endless", "garbage", "longer", "trickle", "endless answer", "bounce", "no port", "elsewhere"],
 )
 @pytest.mark.requirement("TRN-4")
-def test_a_lying_ftp_server_keeps_no_parcel_from_being_taken(lie: str) -> None:
+@pytest.mark.within(15)
+async def test_a_lying_ftp_server_keeps_no_parcel_from_being_taken(lie: str) -> None:
     files = {"good.parcel": GOOD}
     if lie == "trickle":
         files["bad.parcel"] = GOOD.replace(b": 7", b": 99999")
-
-    async def work() -> None:
-        server = LyingFtp(lie, files)
-        async with server.running() as port:
-            address = f"ftp://127.0.0.1:{port}/beta"
-            transport = ftp_transport(**ftp_settings(inbox=address, reader="me", patience=2.0))
-            async with looking(transport) as taker:
-                if lie in {"bounce", "no port", "elsewhere"}:
-                    # It cannot be used, and nobody was connected to but itself.
-                    outcome = await transport.send(cargo(b"<a/>"), address, timeout=5)
-                    assert outcome.kind is OutcomeKind.REFUSED
-                    await asyncio.sleep(0.2)
-                    assert not taker.taken
-                    assert not server.elsewhere
-                    return
-                await until(lambda: b"<good/>" in taker.taken)
-                await until(lambda: not any("good" in name for name in files))
-                files["later.parcel"] = GOOD
-                await until(lambda: taker.taken.count(b"<good/>") == 2)
+    server = LyingFtp(lie, files)
+    async with server.running() as port:
+        address = f"ftp://127.0.0.1:{port}/beta"
+        transport = ftp_transport(**ftp_settings(inbox=address, reader="me", patience=2.0))
+        async with looking(transport) as taker:
+            if lie in {"bounce", "no port", "elsewhere"}:
+                # It cannot be used, and nobody was connected to but itself.
+                outcome = await transport.send(cargo(b"<a/>"), address, timeout=5)
+                assert outcome.kind is OutcomeKind.REFUSED
+                await asyncio.sleep(0.2)
+                assert not taker.taken
                 assert not server.elsewhere
-
-    run(work(), 15)
+                return
+            await until(lambda: b"<good/>" in taker.taken)
+            await until(lambda: not any("good" in name for name in files))
+            files["later.parcel"] = GOOD
+            await until(lambda: taker.taken.count(b"<good/>") == 2)
+            assert not server.elsewhere
 
 
 async def test_a_folder_full_of_names_leaves_the_processor_to_others(

@@ -23,7 +23,7 @@ from oncewire.transport.listener import ListenerLimits
 from oncewire.transport.smtp import listener as smtp_connection
 from oncewire.transport.smtp.listener import ListenerSettings, SmtpListener
 from oncewire.transport.smtp.transport import SmtpTransport
-from tests.transport.exchange import Certificates, Receiver, leap, run, turns
+from tests.transport.exchange import Certificates, Receiver, leap, turns
 
 MAILBOX = "beta@beta.example"
 GOOD = b"Content-Type: text/xml\r\n\r\n<a/>\r\n"
@@ -412,27 +412,25 @@ async def kept_waiting(heard: asyncio.Future[Any], partner: Sender) -> bool:
         pytest.param(b"x" * 24_000_000 + b"\r\n", id="a line without end"),
     ],
 )
-def test_who_says_too_much_waits_and_others_do_not(
+@pytest.mark.within(math.inf)
+async def test_who_says_too_much_waits_and_others_do_not(
     monkeypatch: pytest.MonkeyPatch, words: bytes
 ) -> None:
     async def hear_all(one: Sender) -> bytes:
         answers = [await one.hear() for _ in range(words.count(b"\n"))]
         return answers[-1]
 
-    async def work() -> None:
-        async with costly(monkeypatch) as (server, partner), sender(server.port) as one:
-            await one.hear()
-            await one.say(b"HELO x\r\n")
-            one.writer.write(words)
-            heard = asyncio.ensure_future(hear_all(one))
-            assert await kept_waiting(heard, partner)
-            # He is not sent away.
-            while not heard.done():
-                leap(20.0)
-                await asyncio.sleep(0)
-            assert (await heard)[:3] in {b"250", b"252", b"500"}
-
-    run(work(), limit=math.inf)
+    async with costly(monkeypatch) as (server, partner), sender(server.port) as one:
+        await one.hear()
+        await one.say(b"HELO x\r\n")
+        one.writer.write(words)
+        heard = asyncio.ensure_future(hear_all(one))
+        assert await kept_waiting(heard, partner)
+        # He is not sent away.
+        while not heard.done():
+            leap(20.0)
+            await asyncio.sleep(0)
+        assert (await heard)[:3] in {b"250", b"252", b"500"}
 
 
 @pytest.mark.within(math.inf)

@@ -5,7 +5,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,7 +14,7 @@ from oncewire.transport.contract import OutcomeKind, Reply
 from oncewire.transport.smtp import transport as smtp
 from oncewire.transport.smtp.relay import MailTls, write_mail
 from oncewire.transport.smtp.transport import MailboxSettings, SmtpTransport, probe_mailbox
-from tests.transport.exchange import Receiver, turns
+from tests.transport.exchange import Receiver, listening, turns
 from tests.waiting import until
 
 pytestmark = pytest.mark.long
@@ -43,13 +43,8 @@ class Liar:
     # Bytes of the largest answer to what a mail holds.
     largest: int = 0
 
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[int]:
-        server = await asyncio.start_server(self._talk, "127.0.0.1", 0)
-        try:
-            yield server.sockets[0].getsockname()[1]
-        finally:
-            server.close()
+    def running(self) -> AbstractAsyncContextManager[int]:
+        return listening(self._talk)
 
     async def _talk(self, lines: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:
         self._out = out

@@ -7,39 +7,23 @@ from collections.abc import AsyncIterator
 import pytest
 
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Reply
-from oncewire.transport.http.client import (
-    HttpClient,
-    HttpClientSettings,
-    _Attempt,
-    outcome_of,
-    retry_after,
-)
+from oncewire.transport.http.client import HttpClient, _Attempt, outcome_of, retry_after
 from tests.transport.exchange import (
-    LOOPBACK,
+    SETTINGS,
     Receiver,
     cargo,
     endpoint,
     fake_peer,
     leap,
+    once,
     read_request,
     reset,
-    run,
 )
 
-SETTINGS = HttpClientSettings(addresses=LOOPBACK, max_reply=100_000)
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def once(url: str, *, sent: Cargo | None = None, timeout: float = 30) -> AttemptOutcome:
-    client = HttpClient(SETTINGS)
-    await client.start()
-    try:
-        return await client.send(sent or cargo(b"<a/>"), url, timeout=timeout)
-    finally:
-        await client.close()
-
-
-def answered(text: bytes) -> AttemptOutcome:
+async def answered(text: bytes) -> AttemptOutcome:
     """What the client says when a peer answers with exactly these bytes and closes."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,13 +31,8 @@ def answered(text: bytes) -> AttemptOutcome:
         writer.write(text)
         await writer.drain()
 
-    async def work() -> AttemptOutcome:
-        async with fake_peer(answer) as url:
-            return await once(url)
-
-    outcome = run(work())
-    assert isinstance(outcome, AttemptOutcome)
-    return outcome
+    async with fake_peer(answer) as url:
+        return await once(url)
 
 
 def plain(status: int, body: bytes = b"", *headers: str) -> bytes:
@@ -85,8 +64,8 @@ def plain(status: int, body: bytes = b"", *headers: str) -> bytes:
         (599, OutcomeKind.UNKNOWN),
     ],
 )
-def test_each_status_has_its_outcome(status: int, kind: OutcomeKind) -> None:
-    outcome = answered(plain(status, b"<body/>", "Content-Type: text/xml"))
+async def test_each_status_has_its_outcome(status: int, kind: OutcomeKind) -> None:
+    outcome = await answered(plain(status, b"<body/>", "Content-Type: text/xml"))
     assert outcome.kind is kind
     assert outcome.reply is not None
     assert outcome.reply.status == status
@@ -96,8 +75,8 @@ def test_each_status_has_its_outcome(status: int, kind: OutcomeKind) -> None:
     assert (outcome.reason == "") is (kind is OutcomeKind.SENT)
 
 
-def test_204_is_sent_with_an_empty_reply() -> None:
-    outcome = answered(b"HTTP/1.1 204 No Content\r\n\r\n")
+async def test_204_is_sent_with_an_empty_reply() -> None:
+    outcome = await answered(b"HTTP/1.1 204 No Content\r\n\r\n")
     assert outcome.kind is OutcomeKind.SENT
     assert outcome.reply == Reply(204)
 
@@ -149,8 +128,8 @@ def test_retry_after_is_read_as_seconds(headers: dict[str, str], wanted: int | N
     assert retry_after(headers) == wanted
 
 
-def test_retry_after_travels_with_the_outcome() -> None:
-    outcome = answered(plain(503, b"", "Retry-After: 12"))
+async def test_retry_after_travels_with_the_outcome() -> None:
+    outcome = await answered(plain(503, b"", "Retry-After: 12"))
     assert outcome.retry_after == 12
     assert outcome_of(Reply(503)).retry_after is None
 
@@ -173,14 +152,14 @@ def test_retry_after_travels_with_the_outcome() -> None:
         plain(200, b"r" * 100_001),
     ],
 )
-def test_a_broken_answer_leaves_it_unknown(text: bytes) -> None:
-    outcome = answered(text)
+async def test_a_broken_answer_leaves_it_unknown(text: bytes) -> None:
+    outcome = await answered(text)
     assert outcome.kind is OutcomeKind.UNKNOWN
     assert outcome.reason
 
 
-def test_a_compressed_reply_is_not_unpacked() -> None:
-    outcome = answered(plain(200, b"\x1f\x8b-not-really", "Content-Encoding: gzip"))
+async def test_a_compressed_reply_is_not_unpacked() -> None:
+    outcome = await answered(plain(200, b"\x1f\x8b-not-really", "Content-Encoding: gzip"))
     assert outcome.kind is OutcomeKind.SENT
     assert outcome.reply is not None
     assert outcome.reply.body == b"\x1f\x8b-not-really"
@@ -209,7 +188,7 @@ async def test_a_peer_that_never_reads_is_unknown_after_the_time_out() -> None:
     assert outcome.kind is OutcomeKind.UNKNOWN
 
 
-def test_a_cargo_shorter_or_longer_than_it_said_is_never_taken_as_whole() -> None:
+async def test_a_cargo_shorter_or_longer_than_it_said_is_never_taken_as_whole() -> None:
     def lying(size: int) -> Cargo:
         async def chunks() -> AsyncIterator[bytes]:
             yield b"12345"
@@ -217,17 +196,14 @@ def test_a_cargo_shorter_or_longer_than_it_said_is_never_taken_as_whole() -> Non
 
         return Cargo("text/xml", (), size, chunks)
 
-    async def work() -> None:
-        receiver = Receiver()
-        async with endpoint(receiver) as transport:
-            for size in (4, 9, 11, 100):
-                outcome = await once(transport.url, sent=lying(size))
-                assert outcome.kind is OutcomeKind.UNKNOWN, size
-                assert "as it said" in outcome.reason
-            assert (await once(transport.url, sent=lying(10))).kind is OutcomeKind.SENT
-        assert [taken.body for taken in receiver.taken] == [b"1234567890"]
-
-    run(work())
+    receiver = Receiver()
+    async with endpoint(receiver) as transport:
+        for size in (4, 9, 11, 100):
+            outcome = await once(transport.url, sent=lying(size))
+            assert outcome.kind is OutcomeKind.UNKNOWN, size
+            assert "as it said" in outcome.reason
+        assert (await once(transport.url, sent=lying(10))).kind is OutcomeKind.SENT
+    assert [taken.body for taken in receiver.taken] == [b"1234567890"]
 
 
 async def test_a_cargo_at_hand_is_sent_without_asking_for_its_pieces() -> None:

@@ -317,24 +317,21 @@ def test_a_body_of_a_length_leaves_the_rest() -> None:
     assert not endless.over
 
 
-def test_a_stream_asks_for_more_when_there_is_room() -> None:
-    async def work() -> None:
-        asked: list[int] = []
-        stream = Stream(lambda: asked.append(1))
-        stream.put([b"x" * HELD_MAX, b"y"])
-        assert stream.full
-        assert stream.take() == b"x" * HELD_MAX
-        assert (stream.full, asked) == (False, [1])
-        assert stream.take() == b"y"
-        waiting = asyncio.ensure_future(stream.wait())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        stream.end("cut off")
-        stream.end("only the first reason counts")
-        await waiting
-        assert (stream.over, stream.broken, stream.take()) == (True, "cut off", b"")
-
-    asyncio.run(work())
+async def test_a_stream_asks_for_more_when_there_is_room() -> None:
+    asked: list[int] = []
+    stream = Stream(lambda: asked.append(1))
+    stream.put([b"x" * HELD_MAX, b"y"])
+    assert stream.full
+    assert stream.take() == b"x" * HELD_MAX
+    assert (stream.full, asked) == (False, [1])
+    assert stream.take() == b"y"
+    waiting = asyncio.ensure_future(stream.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    stream.end("cut off")
+    stream.end("only the first reason counts")
+    await waiting
+    assert (stream.over, stream.broken, stream.take()) == (True, "cut off", b"")
 
 
 def test_random_frames_never_yield_more_than_came() -> None:

@@ -21,7 +21,6 @@ from tests.transport.exchange import (
     port_of,
     post,
     read_request,
-    run,
     talk,
 )
 
@@ -214,20 +213,25 @@ async def talking(answer: bytes, *, more: bytes = b"", count: int = 1) -> list[O
     return kinds
 
 
-def test_an_answer_before_the_answer_is_passed_over() -> None:
+async def test_an_answer_before_the_answer_is_passed_over() -> None:
     first = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
     last = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-    assert run(talking(first + last)) == [OutcomeKind.SENT]
-    assert run(talking(first * 50 + last)) == [OutcomeKind.UNKNOWN]
-    assert run(talking(b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + last)) == [OutcomeKind.UNKNOWN]
+    assert await talking(first + last) == [OutcomeKind.SENT]
+    assert await talking(first * 50 + last) == [OutcomeKind.UNKNOWN]
+    assert await talking(b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + last) == [
+        OutcomeKind.UNKNOWN
+    ]
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_an_answer_that_nobody_asked_for_is_nobodys(later: bool) -> None:
+async def test_an_answer_that_nobody_asked_for_is_nobodys(later: bool) -> None:
     """The second attempt would believe what was said before it was made."""
     good = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
     forged = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-    found = run(talking(good, more=forged, count=3) if later else talking(good + forged, count=3))
+    if later:
+        found = await talking(good, more=forged, count=3)
+    else:
+        found = await talking(good + forged, count=3)
     assert found == [OutcomeKind.UNKNOWN] * 3
 
 

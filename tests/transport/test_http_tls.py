@@ -28,9 +28,9 @@ from tests.transport.exchange import (
     cargo,
     der,
     endpoint,
+    once,
     port_of,
     post,
-    run,
     talk,
 )
 
@@ -40,39 +40,28 @@ def world(tmp_path: Path) -> Certificates:
     return Certificates(tmp_path)
 
 
-async def one(url: str, settings: HttpClientSettings) -> AttemptOutcome:
-    client = HttpClient(settings)
-    await client.start()
-    try:
-        return await client.send(cargo(b"<a/>"), url, timeout=30)
-    finally:
-        await client.close()
-
-
-def exchange(server: ServerTls, client: HttpClientSettings) -> tuple[AttemptOutcome, Receiver]:
-    async def work() -> tuple[AttemptOutcome, Receiver]:
-        receiver = Receiver()
-        async with endpoint(receiver, tls=server) as transport:
-            return await one(transport.url, client), receiver
-
-    outcome, receiver = run(work())
-    return outcome, receiver
+async def exchange(
+    server: ServerTls, client: HttpClientSettings
+) -> tuple[AttemptOutcome, Receiver]:
+    receiver = Receiver()
+    async with endpoint(receiver, tls=server) as transport:
+        return await once(transport.url, settings=client), receiver
 
 
 def pem(identity: Identity) -> str:
     return identity.certificate.read_text()
 
 
-def test_a_trusted_server_is_talked_to(world: Certificates) -> None:
-    outcome, receiver = exchange(world.server(), world.client())
+async def test_a_trusted_server_is_talked_to(world: Certificates) -> None:
+    outcome, receiver = await exchange(world.server(), world.client())
     assert outcome.kind is OutcomeKind.SENT
     assert receiver.taken[0].peer.certificate is None
 
 
-def test_the_client_certificate_is_handed_on(world: Certificates) -> None:
+async def test_the_client_certificate_is_handed_on(world: Certificates) -> None:
     ours = world.identity("buyer.example")
     server = world.server(clients=ClientCertificates.REQUIRED)
-    outcome, receiver = exchange(server, world.client(identity=ours))
+    outcome, receiver = await exchange(server, world.client(identity=ours))
     assert outcome.kind is OutcomeKind.SENT
     assert receiver.taken[0].peer.certificate == der(ours)
 
@@ -98,16 +87,16 @@ async def test_a_certificate_that_is_trusted_no_more_opens_nothing(world: Certif
             await client.close()
 
 
-def test_an_optional_certificate_may_be_missing(world: Certificates) -> None:
+async def test_an_optional_certificate_may_be_missing(world: Certificates) -> None:
     server = world.server(clients=ClientCertificates.OPTIONAL)
-    outcome, receiver = exchange(server, world.client())
+    outcome, receiver = await exchange(server, world.client())
     assert outcome.kind is OutcomeKind.SENT
     assert receiver.taken[0].peer.certificate is None
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("wrong", ["missing", "stranger", "expired"])
-def test_a_wrong_client_certificate_is_refused(
+async def test_a_wrong_client_certificate_is_refused(
     world: Certificates, wrong: str, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     identity = {
@@ -123,7 +112,7 @@ def test_a_wrong_client_certificate_is_refused(
         return context
 
     monkeypatch.setattr("oncewire.transport.http.client.client_context", limited)
-    outcome, receiver = exchange(server, world.client(identity=identity))
+    outcome, receiver = await exchange(server, world.client(identity=identity))
     assert not receiver.taken
     if version is ssl.TLSVersion.TLSv1_2:
         assert outcome.kind is OutcomeKind.REFUSED
@@ -134,7 +123,7 @@ def test_a_wrong_client_certificate_is_refused(
 
 
 @pytest.mark.parametrize("wrong", ["stranger", "expired", "name"])
-def test_a_wrong_server_certificate_is_refused_before_the_first_byte(
+async def test_a_wrong_server_certificate_is_refused_before_the_first_byte(
     world: Certificates, wrong: str
 ) -> None:
     shown = {
@@ -142,7 +131,7 @@ def test_a_wrong_server_certificate_is_refused_before_the_first_byte(
         "expired": world.identity("localhost", expired=True),
         "name": _named_elsewhere(world),
     }[wrong]
-    outcome, receiver = exchange(world.server(identity=shown), world.client())
+    outcome, receiver = await exchange(world.server(identity=shown), world.client())
     assert outcome.kind is OutcomeKind.REFUSED
     assert "certificate" in outcome.reason
     assert not receiver.taken
@@ -156,45 +145,45 @@ def _named_elsewhere(world: Certificates) -> Identity:
     return Identity(certificate, key)
 
 
-def test_a_pinned_certificate_is_enough_whatever_its_name(world: Certificates) -> None:
+async def test_a_pinned_certificate_is_enough_whatever_its_name(world: Certificates) -> None:
     theirs = _named_elsewhere(world)
     client = HttpClientSettings(addresses=LOOPBACK, default_tls=PeerTls(pinned=(pem(theirs),)))
-    outcome, receiver = exchange(world.server(identity=theirs), client)
+    outcome, receiver = await exchange(world.server(identity=theirs), client)
     assert outcome.kind is OutcomeKind.SENT
     assert receiver.taken
 
 
-def test_during_a_roll_over_two_certificates_are_pinned(world: Certificates) -> None:
+async def test_during_a_roll_over_two_certificates_are_pinned(world: Certificates) -> None:
     old, new = world.identity("localhost"), world.identity("localhost")
     tls = PeerTls(pinned=(pem(old), pem(new)))
     client = HttpClientSettings(addresses=LOOPBACK, default_tls=tls)
     for shown in (old, new):
-        outcome, _ = exchange(world.server(identity=shown), client)
+        outcome, _ = await exchange(world.server(identity=shown), client)
         assert outcome.kind is OutcomeKind.SENT
 
 
-def test_another_certificate_of_the_same_authority_is_not_the_pinned_one(
+async def test_another_certificate_of_the_same_authority_is_not_the_pinned_one(
     world: Certificates,
 ) -> None:
     pinned, shown = world.identity("localhost"), world.identity("localhost")
     tls = PeerTls(trusted=(world.pem,), pinned=(pem(pinned),))
     client = HttpClientSettings(addresses=LOOPBACK, default_tls=tls)
-    outcome, receiver = exchange(world.server(identity=shown), client)
+    outcome, receiver = await exchange(world.server(identity=shown), client)
     assert outcome.kind is OutcomeKind.REFUSED
     assert "pinned" in outcome.reason
     assert not receiver.taken
 
 
-def test_an_expired_certificate_is_refused_even_if_pinned(world: Certificates) -> None:
+async def test_an_expired_certificate_is_refused_even_if_pinned(world: Certificates) -> None:
     theirs = world.identity("localhost", expired=True)
     client = HttpClientSettings(addresses=LOOPBACK, default_tls=PeerTls(pinned=(pem(theirs),)))
-    outcome, receiver = exchange(world.server(identity=theirs), client)
+    outcome, receiver = await exchange(world.server(identity=theirs), client)
     assert outcome.kind is OutcomeKind.REFUSED
     assert not receiver.taken
 
 
 @pytest.mark.parametrize("by", ["pin", "authority"])
-def test_a_certificate_that_is_withdrawn_gets_nothing_whoever_vouches_for_it(
+async def test_a_certificate_that_is_withdrawn_gets_nothing_whoever_vouches_for_it(
     world: Certificates, by: str
 ) -> None:
     theirs = world.identity("localhost")
@@ -203,7 +192,7 @@ def test_a_certificate_that_is_withdrawn_gets_nothing_whoever_vouches_for_it(
     client = HttpClientSettings(
         addresses=LOOPBACK, default_tls=tls, withdrawn=lambda shown: shown == gone
     )
-    outcome, receiver = exchange(world.server(identity=theirs), client)
+    outcome, receiver = await exchange(world.server(identity=theirs), client)
     assert outcome.kind is OutcomeKind.REFUSED
     assert "revoked" in outcome.reason
     assert not receiver.taken
@@ -234,7 +223,7 @@ async def test_plain_http_on_a_tls_port_and_tls_on_a_plain_port(world: Certifica
         assert not receiver.taken
     async with endpoint(receiver) as transport:
         url = transport.url.replace("http:", "https:")
-        outcome = await one(url, world.client())
+        outcome = await once(url, settings=world.client())
         assert outcome.kind is OutcomeKind.REFUSED
         assert not receiver.taken
 
@@ -257,7 +246,7 @@ async def test_failed_handshakes_do_not_take_places(world: Certificates) -> None
     async with endpoint(receiver, tls=world.server(), limits=limits) as transport:
         for _ in range(20):
             await talk(transport.url, b"GET / HTTP/1.0\r\n\r\n")
-        assert (await one(transport.url, world.client())).kind is OutcomeKind.SENT
+        assert (await once(transport.url, settings=world.client())).kind is OutcomeKind.SENT
 
 
 # --- files and texts that are wrong ------------------------------------------------------------
@@ -298,18 +287,15 @@ async def test_a_transport_with_a_bad_certificate_does_not_start(tmp_path: Path)
         await transport.start(Receiver())
 
 
-def test_a_server_that_closes_during_the_handshake_is_said_to(world: Certificates) -> None:
+async def test_a_server_that_closes_during_the_handshake_is_said_to(world: Certificates) -> None:
     async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(65_536)
         writer.close()
 
-    async def work() -> AttemptOutcome:
-        server = await asyncio.start_server(closing, "127.0.0.1", 0)
-        async with server:
-            port = server.sockets[0].getsockname()[1]
-            return await one(f"https://127.0.0.1:{port}/msh", world.client())
-
-    outcome = run(work())
+    server = await asyncio.start_server(closing, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        outcome = await once(f"https://127.0.0.1:{port}/msh", settings=world.client())
     assert outcome.kind is OutcomeKind.REFUSED
     assert not outcome.reason.rstrip().endswith(":"), outcome
     assert "closed" in outcome.reason or "reset" in outcome.reason.lower()

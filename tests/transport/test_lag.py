@@ -36,7 +36,7 @@ def test_a_loop_that_is_in_time_again_is_believed_after_a_while() -> None:
     assert not lag.is_late
 
 
-def test_a_partner_is_let_in_where_strangers_are_not() -> None:
+async def test_a_partner_is_let_in_where_strangers_are_not() -> None:
     async def line(port: int) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -44,16 +44,13 @@ def test_a_partner_is_let_in_where_strangers_are_not() -> None:
         writer.close()
         return said
 
-    async def work() -> None:
-        # A loop is never so early that this would not be late.
-        async with endpoint(Receiver(), late=-1.0) as transport:
-            server = transport._server
-            assert server is not None
-            assert server._listener is not None
-            server._listener._lag._few = 0.0
-            server._listener._lag._counted_at = float("inf")
-            assert b"503" in await line(port_of(transport.url))
-            server._budgets.meet(Peer("127.0.0.1"))
-            assert b"404" in await line(port_of(transport.url))
-
-    asyncio.run(work())
+    # A loop is never so early that this would not be late.
+    async with endpoint(Receiver(), late=-1.0) as transport:
+        server = transport._server
+        assert server is not None
+        assert server._listener is not None
+        server._listener._lag._few = 0.0
+        server._listener._lag._counted_at = float("inf")
+        assert b"503" in await line(port_of(transport.url))
+        server._budgets.meet(Peer("127.0.0.1"))
+        assert b"404" in await line(port_of(transport.url))

@@ -14,7 +14,7 @@ from oncewire.transport.http.tls import PeerTls, client_context
 from oncewire.transport.smtp.relay import MailTls, RelaySettings, write_mail
 from oncewire.transport.smtp.transport import ImapBox, MailboxSettings, SmtpTransport, probe_mailbox
 from tests.transport.contract_checks import TransportContract
-from tests.transport.exchange import Certificates, Receiver, run
+from tests.transport.exchange import Certificates, Receiver
 from tests.transport.mailboxes import PASSWORD, Mailboxes, empty, mailboxes
 from tests.waiting import until
 
@@ -126,28 +126,24 @@ async def test_mails_that_others_marked_are_theirs(server: Mailboxes) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["stranger", "none", ""])
-def test_a_password_goes_over_tls_to_the_right_server_or_not_at_all(
+async def test_a_password_goes_over_tls_to_the_right_server_or_not_at_all(
     wrong: str, tmp_path: Path
 ) -> None:
     world = Certificates(tmp_path)
     other = world.stranger if wrong == "stranger" else None
     identity = None if wrong == "none" else world.identity("localhost", authority=other)
     context = client_context(PeerTls(trusted=(world.pem,)))
-
-    async def work() -> None:
-        receiver = Receiver()
-        with mailboxes(identity) as server:
-            settings = server.settings(tls=MailTls.STARTTLS, context=context)
-            outcome = await probe_mailbox(settings, timeout=20)
-            if wrong:
-                assert outcome.kind is OutcomeKind.REFUSED
-                assert re.search(r"(?i)tls|certificate", outcome.reason)
-                assert PASSWORD not in outcome.reason
-                return
-            assert outcome.kind is OutcomeKind.SENT
-            box = await asyncio.to_thread(ImapBox, settings)
-            assert box.wanted() == []
-            box.close()
-        assert not receiver.taken
-
-    run(work())
+    receiver = Receiver()
+    with mailboxes(identity) as server:
+        settings = server.settings(tls=MailTls.STARTTLS, context=context)
+        outcome = await probe_mailbox(settings, timeout=20)
+        if wrong:
+            assert outcome.kind is OutcomeKind.REFUSED
+            assert re.search(r"(?i)tls|certificate", outcome.reason)
+            assert PASSWORD not in outcome.reason
+            return
+        assert outcome.kind is OutcomeKind.SENT
+        box = await asyncio.to_thread(ImapBox, settings)
+        assert box.wanted() == []
+        box.close()
+    assert not receiver.taken

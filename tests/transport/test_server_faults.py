@@ -24,7 +24,7 @@ from oncewire.transport.http.tls import Identity, PeerTls, client_context
 from oncewire.transport.smtp.relay import MailTls, RelaySettings
 from oncewire.transport.smtp.transport import SmtpTransport
 from tests.transport.brokers import broker
-from tests.transport.exchange import Certificates, Receiver, cargo, run
+from tests.transport.exchange import Certificates, Receiver, cargo
 from tests.transport.file_servers import (
     PASSWORD,
     USER,
@@ -279,30 +279,26 @@ async def test_a_full_broker_takes_nothing_more(tmp_path: Path) -> None:
 
 @in_a_process
 @pytest.mark.parametrize("wrong", [*WRONG, "none", ""])
-def test_a_broker_that_is_not_the_one_hears_nothing(wrong: str, tmp_path: Path) -> None:
+async def test_a_broker_that_is_not_the_one_hears_nothing(wrong: str, tmp_path: Path) -> None:
     world = Certificates(tmp_path)
     more = f'authorization {{ user: "{USER}", password: "{PASSWORD}" }}\n'
     if wrong != "none":
         shown = wrong_identity(world, wrong) if wrong else world.identity("localhost")
         more += f'tls {{ cert_file: "{shown.certificate}", key_file: "{shown.key}" }}\n'
-
-    async def work() -> None:
-        with broker(tmp_path / "broker", more=more) as server:
-            made = server.settings(
-                "oncewire.beta", context=believing(world), user=USER, password=PASSWORD
-            )
-            transport = BrokerTransport(replace(made, url=f"tls://127.0.0.1:{server.port}"))
-            if wrong:
-                with pytest.raises(TransportProblem, match="cannot be used"):
-                    await transport.start(Receiver())
-                return
-            receiver = Receiver()
-            await transport.start(receiver)
-            outcome = await transport.send(cargo(b"<a/>"), "nats:oncewire.beta", timeout=20)
-            assert outcome.kind is OutcomeKind.SENT
-            await transport.stop()
-
-    run(work())
+    with broker(tmp_path / "broker", more=more) as server:
+        made = server.settings(
+            "oncewire.beta", context=believing(world), user=USER, password=PASSWORD
+        )
+        transport = BrokerTransport(replace(made, url=f"tls://127.0.0.1:{server.port}"))
+        if wrong:
+            with pytest.raises(TransportProblem, match="cannot be used"):
+                await transport.start(Receiver())
+            return
+        receiver = Receiver()
+        await transport.start(receiver)
+        outcome = await transport.send(cargo(b"<a/>"), "nats:oncewire.beta", timeout=20)
+        assert outcome.kind is OutcomeKind.SENT
+        await transport.stop()
 
 
 @in_a_process

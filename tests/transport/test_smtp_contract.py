@@ -22,9 +22,7 @@ OnDelivery = Callable[[Delivery], Awaitable[Reply]]
 
 @contextlib.asynccontextmanager
 async def mailing(
-    receiver: OnDelivery,
-    *,
-    tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
+    receiver: OnDelivery, *, tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None
 ) -> AsyncIterator[tuple[Transport, Transport, str]]:
     """A handler that takes mail for beta, and one whose mail server is that one."""
     server, client = tls or (None, None)

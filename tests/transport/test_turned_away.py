@@ -8,7 +8,7 @@ import pytest
 from oncewire.transport.budget import AGAIN, BudgetLimits, TurnedAway
 from oncewire.transport.contract import Peer
 from oncewire.transport.http.server import HttpLimits
-from tests.transport.exchange import Receiver, endpoint, port_of, run
+from tests.transport.exchange import Receiver, endpoint, port_of
 
 HERE = Peer("192.0.2.1")
 
@@ -35,14 +35,14 @@ def test_each_reason_is_told_once_and_then_counted(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize("full", ["requests", "connections"])
-def test_the_endpoint_tells_of_those_it_sends_away(
+async def test_the_endpoint_tells_of_those_it_sends_away(
     caplog: pytest.LogCaptureFixture, full: str
 ) -> None:
     requests = full == "requests"
     limits = HttpLimits(connections=1000 if requests else 1)
     budget = BudgetLimits(strangers=1, patience=0.05)
 
-    async def work() -> bytes:
+    with caplog.at_level(logging.WARNING):
         async with endpoint(Receiver(), limits=limits, budget=budget) as transport:
             lines, writers = [], []
             for _ in range(2):
@@ -54,9 +54,6 @@ def test_the_endpoint_tells_of_those_it_sends_away(
             (sent_away,), _ = await asyncio.wait(lines, return_when=asyncio.FIRST_COMPLETED)
             for writer in writers:
                 writer.close()
-            return await sent_away
-
-    with caplog.at_level(logging.WARNING):
-        assert b" 503 " in run(work())
+            assert b" 503 " in await sent_away
     (line,) = [one for one in caplog.records if "sent away" in one.message]
     assert line.message.startswith("strangers")

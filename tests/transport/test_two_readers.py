@@ -12,7 +12,7 @@ from oncewire.transport.files import transport as folder_reader
 from oncewire.transport.files.remote import claimed_name, ready_name, refused_name
 from oncewire.transport.files.sftp import sftp_transport
 from oncewire.transport.files.transport import FileTransport
-from tests.transport.exchange import Receiver, cargo, run
+from tests.transport.exchange import Receiver, cargo
 from tests.transport.file_servers import sftp_server, sftp_settings
 
 
@@ -120,7 +120,7 @@ def whole(body: bytes, length: int | None = None) -> bytes:
     return f"Content-Type: text/xml\r\nContent-Length: {said}\r\n\r\n".encode() + body
 
 
-def test_a_file_that_is_cut_off_is_looked_at_again_and_then_refused(
+async def test_a_file_that_is_cut_off_is_looked_at_again_and_then_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folder_reader, "TRIES", 4)
@@ -129,30 +129,30 @@ def test_a_file_that_is_cut_off_is_looked_at_again_and_then_refused(
     (folder / ready_name("half")).write_bytes(whole(b"<a/>", 100))
     (folder / ready_name("head")).write_bytes(b"Content-Type: text/xml\r\n")
     receiver = Receiver()
-    run(looked(receiver, folder, 3))
+    await looked(receiver, folder, 3)
     assert not receiver.taken
     assert {file.name for file in folder.iterdir()} == {
         claimed_name("half", "me"),
         claimed_name("head", "me"),
     }
-    run(looked(receiver, folder, 4))
+    await looked(receiver, folder, 4)
     assert not receiver.taken
     assert {file.name for file in folder.iterdir()} == {refused_name("half"), refused_name("head")}
 
 
-def test_what_grows_is_taken_when_it_is_whole(tmp_path: Path) -> None:
+async def test_what_grows_is_taken_when_it_is_whole(tmp_path: Path) -> None:
     folder = tmp_path / "root" / "beta"
     folder.mkdir(parents=True)
     (folder / ready_name("grows")).write_bytes(whole(b"<a", 4))
     receiver = Receiver()
-    run(looked(receiver, folder, 2))
+    await looked(receiver, folder, 2)
     (folder / claimed_name("grows", "me")).write_bytes(whole(b"<a/>"))
-    run(looked(receiver, folder))
+    await looked(receiver, folder)
     assert [taken.body for taken in receiver.taken] == [b"<a/>"]
     assert not list(folder.iterdir())
 
 
-def test_others_files_folders_and_links_are_left_alone(tmp_path: Path) -> None:
+async def test_others_files_folders_and_links_are_left_alone(tmp_path: Path) -> None:
     folder, outside = tmp_path / "root" / "beta", tmp_path / "outside"
     folder.mkdir(parents=True)
     outside.write_bytes(whole(b"<secret/>"))
@@ -164,19 +164,19 @@ def test_others_files_folders_and_links_are_left_alone(tmp_path: Path) -> None:
     (folder / "..parcel").write_bytes(whole(b"<dots/>"))
     before = sorted(file.name for file in folder.iterdir())
     receiver = Receiver()
-    run(looked(receiver, folder, 2))
+    await looked(receiver, folder, 2)
     assert not receiver.taken
     assert sorted(file.name for file in folder.iterdir()) == before
 
 
-def test_what_is_no_parcel_is_refused_once(tmp_path: Path) -> None:
+async def test_what_is_no_parcel_is_refused_once(tmp_path: Path) -> None:
     folder = tmp_path / "root" / "beta"
     folder.mkdir(parents=True)
     (folder / ready_name("junk")).write_bytes(b"\0" * 300_000)
     (folder / ready_name("two")).write_bytes(b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab")
     (folder / ready_name("no")).write_bytes(b"Content-Type: text/xml\r\n\r\n<a/>")
     receiver = Receiver()
-    run(looked(receiver, folder))
+    await looked(receiver, folder)
     assert not receiver.taken
     assert {file.name for file in folder.iterdir()} == {
         refused_name(name) for name in ("junk", "two", "no")

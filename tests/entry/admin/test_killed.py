@@ -18,10 +18,10 @@ import pytest
 
 from oncewire.entry.admin.tokens import TokenFile
 from oncewire.entry.control.verb import Permission
-from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.entry.party.store import open_readers
 from tests.entry.admin.dying import SERVER, admin_alone, serve_alone
+from tests.entry.conftest import agree
 from tests.entry.served import Served
 from tests.ports import free_port
 from tests.waiting import wait_until
@@ -177,9 +177,7 @@ def test_a_repeated_upload_is_sent_once_whenever_the_handler_dies(pair: Path) ->
 @pytest.fixture(autouse=True)
 def _patient(pair: Path) -> None:
     """Retries that outlast every death: none of them may end as unknown meanwhile."""
-    for own, partner in (("acme", "globex"), ("globex", "acme")):
-        agreement = pair / own / "agreements" / f"{partner}.toml"
-        agreement.write_text(with_values(agreement.read_text(), {"delivery.retries": "10000"}))
+    agree(pair, {"delivery.retries": "10000"})
 
 
 def _last(given: dict[str, str]) -> str:

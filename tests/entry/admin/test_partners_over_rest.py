@@ -1,6 +1,5 @@
 """Invitations, partners' files and keys over the admin port."""
 
-import asyncio
 import json
 import shutil
 import tomllib
@@ -122,9 +121,7 @@ def _told(rest: Rest) -> list[tuple[str, str]]:
     return [(row["event"], row["by"]) for row in rows]
 
 
-def test_a_file_that_is_wrong_swapped_or_hostile_changes_nothing(
-    sides: tuple[Rest, Rest],
-) -> None:
+def test_a_file_that_is_wrong_swapped_or_hostile_changes_nothing(sides: tuple[Rest, Rest]) -> None:
     acme, globex = sides
     file, other = _invited(acme), _invited(acme)
     digest = globex.call(OPERATE, "POST", "/accept", content=file, params=WEAK).json()["result"][
@@ -176,18 +173,16 @@ def test_a_file_that_is_wrong_swapped_or_hostile_changes_nothing(
         assert _files(acme) == kept
 
 
-def test_an_acceptance_is_answered_though_the_handler_is_mute(parties: Path) -> None:
+async def test_an_acceptance_is_answered_though_the_handler_is_mute(parties: Path) -> None:
     acme, globex = (load(parties / name, environ={}).settings for name in ("acme", "globex"))
 
     async def mute() -> None:
         raise TransportProblem("the handler has not answered for 5 seconds")
 
-    async def work() -> dict[str, object]:
-        _, invitation = await Meeting(acme, mute).invite({"insecure": True}, "alice")
-        data = invitation.encode()
-        return await Meeting(globex, mute).accept(data, _digest(data), "bob", insecure=True)
-
-    assert "answers = " in str(asyncio.run(work())["acceptance"])
+    _, invitation = await Meeting(acme, mute).invite({"insecure": True}, "alice")
+    data = invitation.encode()
+    accepted = await Meeting(globex, mute).accept(data, _digest(data), "bob", insecure=True)
+    assert "answers = " in str(accepted["acceptance"])
 
 
 def _digest(data: bytes) -> str:

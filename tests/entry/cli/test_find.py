@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.cli import output
-from oncewire.entry.party.partners import with_values
 from oncewire.entry.running.open_party import open_party, open_party_blocking
 from oncewire.errors import InvalidValue, NotHere, UnknownMessage
+from tests.entry.conftest import agree
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.parts import ROOT
@@ -30,9 +30,7 @@ def document(tmp_path: Path) -> Path:
 
 
 def _index(folder: Path, paths: str = '["//order/@id"]') -> None:
-    for own, partner in (("acme", "globex"), ("globex", "acme")):
-        file = folder / own / "agreements" / f"{partner}.toml"
-        file.write_text(with_values(file.read_text(), {"payload.index": paths}))
+    agree(folder, {"payload.index": paths})
 
 
 def _ids(*words: object) -> list[str]:

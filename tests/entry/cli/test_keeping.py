@@ -10,11 +10,11 @@ import pytest
 
 from oncewire.entry.cli import output
 from oncewire.entry.control.verbs import user_name
-from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.entry.party.store import store_path
 from oncewire.handler.runtime import retention
 from oncewire.store.sqlite.store import SqliteStore
+from tests.entry.conftest import agree
 from tests.entry.served import Served
 from tests.entry.terminal import process, run, run_json
 
@@ -23,17 +23,9 @@ YEARS_LATER = 32_503_680_000_000_000
 
 
 @pytest.fixture
-def document(tmp_path: Path) -> Path:
-    """An order."""
-    file = tmp_path / "order.xml"
-    file.write_text('<order id="7"/>')
-    return file
-
-
-@pytest.fixture
-def delivered(served: Served, document: Path) -> str:
+def delivered(served: Served, order: Path) -> str:
     """The MessageId of an order that arrived and was taken; both handlers run."""
-    found = run_json("send", document, "--to", "globex", "--wait", "--timeout", "60")
+    found = run_json("send", order, "--to", "globex", "--wait", "--timeout", "60")
     run("inbox", "take", "--output", served.folder / "in", "-c", served.folder / "globex")
     return str(found["messages"][0]["message_id"])
 
@@ -179,11 +171,9 @@ def test_raw_bytes_reach_a_pipe_untouched(served: Served, delivered: str) -> Non
     assert done.stderr == ""
 
 
-def test_a_message_without_bytes_says_why(pair: Path, document: Path) -> None:
-    agreement = pair / "acme" / "agreements" / "globex.toml"
-    ordered = {"sequence.ordered": "true", "sequence.scope": '"conversation"'}
-    agreement.write_text(with_values(agreement.read_text(), ordered))
-    words = ("send", document, "--to", "globex", "--conversation", "one")
+def test_a_message_without_bytes_says_why(pair: Path, order: Path) -> None:
+    agree(pair, {"sequence.ordered": "true", "sequence.scope": '"conversation"'}, "acme")
+    words = ("send", order, "--to", "globex", "--conversation", "one")
     run_json(*words)
     # The first travels alone, so the second waits for its number.
     second = run_json(*words)["messages"][0]["message_id"]
@@ -230,16 +220,14 @@ def test_status_and_doctor_tell_what_strangers_sent(served: Served) -> None:
 
 @pytest.mark.long
 @pytest.mark.requirement("STO-7")
-def test_a_running_handler_removes_what_is_old(pair: Path, document: Path) -> None:
+def test_a_running_handler_removes_what_is_old(pair: Path, order: Path) -> None:
     """The whole way: agreement, handler, turns, store and journal."""
     short = {"delivery.persist_duration": '"PT2S"', "delivery.retries": "1"}
-    for own, partner in (("acme", "globex"), ("globex", "acme")):
-        agreement = pair / own / "agreements" / f"{partner}.toml"
-        agreement.write_text(with_values(agreement.read_text(), short))
+    agree(pair, short)
     with Served(pair, "globex") as served:
         node = served.start("acme").handler.engine.context
         assert node.now() < node.state.sweep_due_at <= node.now() + retention.FIRST_SWEEP
-        found = run_json("send", document, "--to", "globex", "--wait", "--timeout", "60")
+        found = run_json("send", order, "--to", "globex", "--wait", "--timeout", "60")
         message_id = found["messages"][0]["message_id"]
         pause = threading.Event()
         while not run_json("show", message_id)["removed"]:
@@ -247,4 +235,4 @@ def test_a_running_handler_removes_what_is_old(pair: Path, document: Path) -> No
             pause.wait(0.1)
         assert run_json("outbox")["messages"] == []
         assert run_json("verify")["ok"]
-        run("send", document, "--to", "globex", "--message-id", message_id, exit_code=4)
+        run("send", order, "--to", "globex", "--message-id", message_id, exit_code=4)

@@ -12,13 +12,6 @@ from tests.entry.terminal import process, run, run_json
 PARTIES = ("--from", "urn:a:acme", "--to", "urn:b|globex", "--cpa-id", "a-b")
 
 
-@pytest.fixture
-def order(tmp_path: Path) -> Path:
-    file = tmp_path / "order.xml"
-    file.write_text("<order number='1'/>")
-    return file
-
-
 # --- build and decode --------------------------------------------------------------------------
 
 
@@ -78,7 +71,7 @@ def test_build_under_an_agreement_and_signed(parties: Path, order: Path, tmp_pat
     bad = run_json("message", "decode", file, "--certificate", "keys/partners/globex.crt")
     assert bad["signature"].startswith("bad: ")
     broken = tmp_path / "broken.mime"
-    broken.write_bytes(file.read_bytes().replace(b"number='1'", b"number='2'"))
+    broken.write_bytes(file.read_bytes().replace(b'id="7"', b'id="8"'))
     assert run_json("message", "decode", broken)["signature"] == "broken"
 
 

@@ -14,7 +14,6 @@ import pytest
 from msgspec.structs import replace
 
 from oncewire.entry.cli import finding, output
-from oncewire.entry.party.partners import with_values
 from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import InvalidValue, UnknownMessage
 from oncewire.handler.sending.submit import HandedIn
@@ -22,6 +21,7 @@ from oncewire.handler.spool_reading import SPOOL_ABOVE
 from oncewire.protocol.states import IncomingState
 from oncewire.store.contract import Reader
 from oncewire.store.sqlite.store import SqliteStore
+from tests.entry.conftest import agree
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.store.samples import facts, prepare, received
@@ -33,9 +33,7 @@ PARTS = 5
 def split(pair: Path) -> Iterator[Served]:
     """Both handlers run, and send what is larger than a kilobyte in parts."""
     change = {"payload.max_size": "1000", "wire.extensions": '["split"]'}
-    for name, partner in (("acme", "globex"), ("globex", "acme")):
-        file = pair / name / "agreements" / f"{partner}.toml"
-        file.write_text(with_values(file.read_text(), change))
+    agree(pair, change)
     with Served(pair, "acme", "globex") as found:
         yield found
 
@@ -66,8 +64,7 @@ def test_what_cannot_be_split_is_refused_before_anybody_reads_it(
     pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gigabyte is not copied for minutes to be told what the agreement said from the first."""
-    agreement = pair / "acme" / "agreements" / "globex.toml"
-    agreement.write_text(with_values(agreement.read_text(), {"payload.max_size": "1000"}))
+    agree(pair, {"payload.max_size": "1000"}, "acme")
     file = tmp_path / "large.bin"
     with file.open("wb") as sparse:
         sparse.truncate(SPOOL_ABOVE * 4)
@@ -189,9 +186,7 @@ def test_parts_that_cannot_leave_are_told_with_the_command_that_tries_again(
         "delivery.retry_interval": '"PT10M"',
         "delivery.timeout": '"PT10M"',
     }
-    for name, partner in (("acme", "globex"), ("globex", "acme")):
-        agreement = pair / name / "agreements" / f"{partner}.toml"
-        agreement.write_text(with_values(agreement.read_text(), change))
+    agree(pair, change)
     with Served(pair, "acme") as served:
         _parts_are_tried_again(served, tmp_path)
 

@@ -9,12 +9,12 @@ import pytest
 from oncewire.entry.cli import output
 from oncewire.entry.messages.submitting import SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import load_readable
-from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.handler.world import RealWorld
 from oncewire.message.envelope import Payload
 from oncewire.message.instant import DAY, format_instant
 from oncewire.protocol.states import Outcome
+from tests.entry.conftest import agree
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 
@@ -66,9 +66,7 @@ def test_send_goes_on_with_the_one_conversation_of_the_partner(pair: Path) -> No
 
 def test_what_is_sent_in_order_is_delivered_in_order(pair: Path) -> None:
     """FIRST waits for a partner that is away, and SECOND for FIRST."""
-    for own, partner in (("acme", "globex"), ("globex", "acme")):
-        file = pair / own / "agreements" / f"{partner}.toml"
-        file.write_text(with_values(file.read_text(), {"sequence.ordered": "true"}))
+    agree(pair, {"sequence.ordered": "true"})
     names = []
     for word in ("FIRST", "SECOND", "THIRD"):
         file = pair / f"{word}.txt"
@@ -116,8 +114,7 @@ def test_verify_judges_the_others_where_a_party_has_nothing_yet(pair: Path, docu
 def test_what_failed_in_an_outage_is_sent_again_with_one_command(
     pair: Path, document: Path
 ) -> None:
-    agreement = pair / "acme" / "agreements" / "globex.toml"
-    agreement.write_text(with_values(agreement.read_text(), {"delivery.retries": "0"}))
+    agree(pair, {"delivery.retries": "0"}, "acme")
     with Served(pair) as served:
         acme = served.start("acme")
         words = ("--to", "globex", "--wait", "--timeout", "30")

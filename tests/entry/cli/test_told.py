@@ -16,6 +16,7 @@ from oncewire.entry.party.store import open_readers
 from oncewire.handler.world import RealWorld
 from oncewire.message.ids import Party, PartyId
 from oncewire.message.instant import HOUR
+from tests.entry.conftest import agree
 from tests.entry.served import Served
 from tests.entry.terminal import run_json
 from tests.replacing import replace
@@ -32,25 +33,11 @@ UNANSWERED = {
 
 
 @pytest.fixture
-def order(tmp_path: Path) -> Path:
-    file = tmp_path / "order.xml"
-    file.write_text("<order/>")
-    return file
-
-
-def agree(pair: Path, values: dict[str, str]) -> None:
-    for own, partner in (("acme", "globex"), ("globex", "acme")):
-        file = pair / own / "agreements" / f"{partner}.toml"
-        file.write_text(with_values(file.read_text(), values))
-
-
-@pytest.fixture
 def unanswered(pair: Path) -> Iterator[Served]:
     """Both handlers run, and requests between them are never answered."""
     agree(pair, UNANSWERED)
     # The sender waits longer than the receiver, however busy the machine is.
-    file = pair / "acme" / "agreements" / "globex.toml"
-    file.write_text(with_values(file.read_text(), {"sync.timeout": '"PT30S"'}))
+    agree(pair, {"sync.timeout": '"PT30S"'}, "acme")
     with Served(pair, "acme", "globex") as found:
         yield found
 

@@ -23,21 +23,14 @@ from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.entry.running.serving import make_engine
 from oncewire.errors import NotAllowed
 from oncewire.message.instant import DAY, SECOND, parse_instant
+from tests.entry.conftest import agree
 from tests.entry.served import Served
 from tests.entry.terminal import process, run, run_json
 
 
-@pytest.fixture
-def document(tmp_path: Path) -> Path:
-    """An order."""
-    file = tmp_path / "order.xml"
-    file.write_text('<order id="7"/>')
-    return file
-
-
-def send(document: Path, *words: str) -> str:
+def send(order: Path, *words: str) -> str:
     """Send it; returns the MessageId."""
-    found = run_json("send", document, "--to", "globex", *words)
+    found = run_json("send", order, "--to", "globex", *words)
     return str(found["messages"][0]["message_id"])
 
 
@@ -46,9 +39,9 @@ def send(document: Path, *words: str) -> str:
 
 @pytest.mark.requirement("OPS-4")
 def test_a_document_goes_there_once_and_everybody_knows(
-    served: Served, document: Path, tmp_path: Path
+    served: Served, order: Path, tmp_path: Path
 ) -> None:
-    found = run_json("send", document, "--to", "globex", "--wait", "--timeout", "60")
+    found = run_json("send", order, "--to", "globex", "--wait", "--timeout", "60")
     (message,) = found["messages"]
     assert message["state"] == "delivered"
     assert "Delivered on attempt" in found["summary"]
@@ -61,13 +54,13 @@ def test_a_document_goes_there_once_and_everybody_knows(
     ]
     taken = run_json("inbox", "take", "--output", tmp_path / "in", "-c", there)["messages"]
     assert [(one["from"], one["confirmed"]) for one in taken] == [("acme", True)]
-    assert Path(taken[0]["files"][0]).read_bytes() == document.read_bytes()
+    assert Path(taken[0]["files"][0]).read_bytes() == order.read_bytes()
     assert run_json("inbox", "-c", there)["messages"][0]["state"] == "confirmed"
     assert run_json("inbox", "take", "-c", there)["messages"] == []
 
 
-def test_why_tells_the_story_of_both_sides(served: Served, document: Path) -> None:
-    message_id = send(document, "--wait")
+def test_why_tells_the_story_of_both_sides(served: Served, order: Path) -> None:
+    message_id = send(order, "--wait")
     there = served.folder / "globex"
     found = run_json("why", message_id[:20], "--with", there)
     assert found["message_id"] == message_id
@@ -83,34 +76,32 @@ def test_why_tells_the_story_of_both_sides(served: Served, document: Path) -> No
     assert run_json("show", message_id, "-c", there)["direction"] == "in"
 
 
-def test_ids_are_found_by_any_part_that_is_unique(served: Served, document: Path) -> None:
+def test_ids_are_found_by_any_part_that_is_unique(served: Served, order: Path) -> None:
     for name in ("order-one", "order-two"):
-        send(document, "--message-id", name)
+        send(order, "--message-id", name)
     assert run_json("show", "one")["message_id"] == "order-one"
     run("show", "order", exit_code=output.BAD_INPUT)
     run("why", "nothing-like-it", exit_code=output.NOT_FOUND)
 
 
 @pytest.mark.requirement("RM-1")
-def test_the_same_message_id_is_accepted_twice_and_sent_once(
-    served: Served, document: Path
-) -> None:
-    send(document, "--message-id", "only-once", "--wait")
-    again = run_json("send", document, "--to", "globex", "--message-id", "only-once", "--wait")
+def test_the_same_message_id_is_accepted_twice_and_sent_once(served: Served, order: Path) -> None:
+    send(order, "--message-id", "only-once", "--wait")
+    again = run_json("send", order, "--to", "globex", "--message-id", "only-once", "--wait")
     assert again["messages"][0]["repeated"] is True
     assert len(run_json("outbox")["messages"]) == 1
-    other = document.with_name("other.xml")
+    other = order.with_name("other.xml")
     other.write_text("<a-longer-order-than-the-first/>")
     run("send", other, "--to", "globex", "--message-id", "only-once", exit_code=output.BAD_INPUT)
 
 
 def test_several_files_are_one_message_or_one_each(
-    served: Served, document: Path, tmp_path: Path
+    served: Served, order: Path, tmp_path: Path
 ) -> None:
     note = tmp_path / "note.txt"
     note.write_text("in a hurry")
-    run_json("send", document, f"{note};text/x-note", "--to", "globex", "--wait")
-    each = run_json("send", document, note, "--each", "--to", "globex", "--wait")
+    run_json("send", order, f"{note};text/x-note", "--to", "globex", "--wait")
+    each = run_json("send", order, note, "--each", "--to", "globex", "--wait")
     assert len(each["messages"]) == 2
     taken = run_json("inbox", "take", "-c", served.folder / "globex")
     assert len(taken["messages"]) == 3
@@ -121,13 +112,13 @@ def test_several_files_are_one_message_or_one_each(
     assert again["confirmed"][0]["first"] is False
 
 
-def test_the_last_line_of_a_box_counts_what_was_asked_for(served: Served, document: Path) -> None:
+def test_the_last_line_of_a_box_counts_what_was_asked_for(served: Served, order: Path) -> None:
     never = run("outbox", "--state", "outstanding").stdout
     assert "Nothing was sent." in never
     assert "in all" not in never
     for _ in range(3):
-        send(document, "--wait")
-    send(document, "--message-id", "order-4", "--wait")
+        send(order, "--wait")
+    send(order, "--message-id", "order-4", "--wait")
     there = served.folder / "globex"
     run("inbox", "confirm", "order-4", "-c", there)
     assert run_json("inbox", "-c", there)["summary"] == "3 ready, 1 confirmed."
@@ -142,8 +133,8 @@ def test_the_last_line_of_a_box_counts_what_was_asked_for(served: Served, docume
     )
 
 
-def test_both_journals_are_judged_together(served: Served, document: Path) -> None:
-    open_id = send(document, "--wait")
+def test_both_journals_are_judged_together(served: Served, order: Path) -> None:
+    open_id = send(order, "--wait")
     there = served.folder / "globex"
     open_ = run_json("verify", served.folder / "acme", there)
     assert (open_["violations"], open_["messages"], open_["not_judged_yet"]) == (0, 1, 1)
@@ -173,8 +164,8 @@ def test_both_journals_are_judged_together(served: Served, document: Path) -> No
     assert good["summary"] == "0 violations in 1 message."
 
 
-def test_verify_says_how_to_have_all_judged(served: Served, document: Path, tmp_path: Path) -> None:
-    send(document, "--wait")
+def test_verify_says_how_to_have_all_judged(served: Served, order: Path, tmp_path: Path) -> None:
+    send(order, "--wait")
     here, there = served.folder / "acme", served.folder / "globex"
     run("inbox", "take", "--output", tmp_path / "in", "-c", there)
     # Both books agree on it: there is nothing to wait for.
@@ -182,7 +173,7 @@ def test_verify_says_how_to_have_all_judged(served: Served, document: Path, tmp_
     assert (both["not_judged_yet"], both["open_until"], "next" in both) == (0, "", False)
     assert both["summary"] == "0 violations in 1 message."
     assert run_json("verify")["next"] == ["oncewire verify --ended"]
-    send(document, "--wait")
+    send(order, "--wait")
     run("inbox", "take", "--output", tmp_path / "in", "--no-confirm", "-c", there)
     open_ = run_json("verify", here, there)
     assert open_["not_judged_yet"] == 1
@@ -227,8 +218,8 @@ def test_nothing_yet_is_no_error(pair: Path) -> None:
     assert found["handler"]["grade"] == "warning"
 
 
-def test_a_message_sent_at_rest_leaves_when_a_handler_starts(pair: Path, document: Path) -> None:
-    found = run_json("send", document, "--to", "globex")
+def test_a_message_sent_at_rest_leaves_when_a_handler_starts(pair: Path, order: Path) -> None:
+    found = run_json("send", order, "--to", "globex")
     assert "No handler runs" in found["summary"]
     (message,) = found["messages"]
     # No attempt was begun that nobody made.
@@ -236,26 +227,25 @@ def test_a_message_sent_at_rest_leaves_when_a_handler_starts(pair: Path, documen
     assert run_json("outbox")["messages"][0]["tries"] == 0
     with Served(pair, "globex", "acme"):
         again = run_json(
-            "send", document, "--to", "globex", "--message-id", message["message_id"], "--wait"
+            "send", order, "--to", "globex", "--message-id", message["message_id"], "--wait"
         )
         assert again["messages"][0]["state"] == "delivered"
     run("verify", pair / "acme", pair / "globex")
 
 
-def test_waiting_runs_a_handler_for_the_time_being(pair: Path, document: Path) -> None:
+def test_waiting_runs_a_handler_for_the_time_being(pair: Path, order: Path) -> None:
     with Served(pair, "globex"):
-        assert send(document, "--wait")
+        assert send(order, "--wait")
         status = run_json("status")
         assert (status["running"], status["out.delivered"]) == (False, 1)
 
 
 @pytest.mark.long
-def test_an_undelivered_message_ends_with_1(pair: Path, document: Path) -> None:
-    agreement = pair / "acme" / "agreements" / "globex.toml"
+def test_an_undelivered_message_ends_with_1(pair: Path, order: Path) -> None:
     slow = {"delivery.timeout": '"PT1H"', "delivery.retry_interval": '"PT1H"'}
-    agreement.write_text(with_values(agreement.read_text(), slow))
+    agree(pair, slow, "acme")
     found = run_json(
-        "send", document, "--to", "globex", "--wait", "--timeout", "2", exit_code=output.WRONG
+        "send", order, "--to", "globex", "--wait", "--timeout", "2", exit_code=output.WRONG
     )
     # The handler ran for this command alone: its timers ended with it.
     assert found["summary"].startswith("Under way: attempt 1 failed: ")
@@ -269,12 +259,9 @@ def test_an_undelivered_message_ends_with_1(pair: Path, document: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_waiting_command_tells_of_a_failure_in_its_report_alone(
-    pair: Path, document: Path
-) -> None:
-    agreement = pair / "acme" / "agreements" / "globex.toml"
-    agreement.write_text(with_values(agreement.read_text(), {"delivery.retries": "0"}))
-    found = process("send", document, "--to", "globex", "--wait", cwd=pair / "acme")
+def test_a_waiting_command_tells_of_a_failure_in_its_report_alone(pair: Path, order: Path) -> None:
+    agree(pair, {"delivery.retries": "0"}, "acme")
+    found = process("send", order, "--to", "globex", "--wait", cwd=pair / "acme")
     assert found.returncode == output.WRONG
     assert "Not delivered" in found.stdout
     # An outcome is known: there is nothing that a handler would still do.
@@ -282,12 +269,12 @@ def test_a_waiting_command_tells_of_a_failure_in_its_report_alone(
     assert found.stderr == ""
 
 
-def test_taking_and_confirming_at_rest(served: Served, document: Path) -> None:
-    message_id = send(document, "--wait")
+def test_taking_and_confirming_at_rest(served: Served, order: Path) -> None:
+    message_id = send(order, "--wait")
     served.stop("globex")
     there = served.folder / "globex"
     taken = run_json("inbox", "take", "-c", there)
-    assert taken["contents"][0]["content"] == document.read_text()
+    assert taken["contents"][0]["content"] == order.read_text()
     # It is leased: nobody else gets it meanwhile.
     again = run_json("inbox", "take", "-c", there)
     assert again["messages"] == []
@@ -300,9 +287,9 @@ def test_taking_and_confirming_at_rest(served: Served, document: Path) -> None:
     run("inbox", "confirm", "no-such-message", "-c", there, exit_code=output.NOT_FOUND)
 
 
-def refused_by_application(served: Served, document: Path) -> tuple[str, Path]:
+def refused_by_application(served: Served, order: Path) -> tuple[str, Path]:
     """A document that globex's application will not take, and the folder of globex, at rest."""
-    message_id = send(document, "--wait")
+    message_id = send(order, "--wait")
     served.stop("globex")
     there = served.folder / "globex"
     run("inbox", "take", "-c", there)
@@ -313,9 +300,9 @@ def refused_by_application(served: Served, document: Path) -> tuple[str, Path]:
     return message_id, there
 
 
-def test_what_the_application_refuses_is_its_own_to_mend(served: Served, document: Path) -> None:
+def test_what_the_application_refuses_is_its_own_to_mend(served: Served, order: Path) -> None:
     """No command is advised that would call it confirmed."""
-    message_id, there = refused_by_application(served, document)
+    message_id, there = refused_by_application(served, order)
     found = run_json("incidents", "-c", there, exit_code=output.WRONG)
     assert "mend the application" in found["incidents"][0]["problem"]
     (why,) = found["next"]
@@ -329,10 +316,10 @@ def test_what_the_application_refuses_is_its_own_to_mend(served: Served, documen
     assert "An incident" not in run_json("why", message_id, "-c", there)["why"]
 
 
-def test_what_failed_is_resolved_by_what_why_names(pair: Path, document: Path) -> None:
+def test_what_failed_is_resolved_by_what_why_names(pair: Path, order: Path) -> None:
     with Served(pair, "acme"):
         words = ("--to", "globex", "--message-id", "order-1", "--wait", "--timeout", "60")
-        run("send", document, *words, exit_code=None)
+        run("send", order, *words, exit_code=None)
         (step,) = run_json("why", "order-1")["next"]
         assert step in run_json("incidents", exit_code=output.WRONG)["next"]
         run(*shlex.split(step)[1:])
@@ -345,9 +332,9 @@ def test_help_says_that_received_documents_can_be_given_up() -> None:
 
 
 def test_what_the_application_refuses_is_given_up_by_a_person_who_is_asked(
-    served: Served, document: Path, monkeypatch: pytest.MonkeyPatch
+    served: Served, order: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    message_id, there = refused_by_application(served, document)
+    message_id, there = refused_by_application(served, order)
     # Nobody is there to be asked.
     (problem,) = run_json("abandon", message_id, "-c", there, exit_code=output.NOT_ALLOWED)[
         "problems"
@@ -382,15 +369,15 @@ def test_what_the_application_refuses_is_given_up_by_a_person_who_is_asked(
 
 
 def test_who_gives_up_without_a_name_is_the_user_of_the_machine(
-    served: Served, document: Path
+    served: Served, order: Path
 ) -> None:
-    message_id, there = refused_by_application(served, document)
+    message_id, there = refused_by_application(served, order)
     run("abandon", message_id, "--yes", "-c", there)
     assert f"{user_name()} gave it up" in run_json("why", message_id, "-c", there)["why"]
 
 
-def test_what_is_confirmed_by_hand_says_by_whom(served: Served, document: Path) -> None:
-    message_id, there = refused_by_application(served, document)
+def test_what_is_confirmed_by_hand_says_by_whom(served: Served, order: Path) -> None:
+    message_id, there = refused_by_application(served, order)
     run("inbox", "confirm", message_id, "-c", there)
     told = run_json("why", message_id, "-c", there)["why"]
     assert f"{user_name()} confirmed it by hand" in told
@@ -398,9 +385,9 @@ def test_what_is_confirmed_by_hand_says_by_whom(served: Served, document: Path) 
 
 
 def test_what_could_not_be_written_is_not_confirmed(
-    served: Served, document: Path, tmp_path: Path
+    served: Served, order: Path, tmp_path: Path
 ) -> None:
-    send(document, "--wait")
+    send(order, "--wait")
     there = served.folder / "globex"
     folder = tmp_path / "in"
     folder.mkdir()
@@ -413,12 +400,11 @@ def test_what_could_not_be_written_is_not_confirmed(
 
 
 @pytest.mark.requirement("RTY-13")
-def test_resend_and_abandon_under_the_same_id(pair: Path, document: Path) -> None:
-    agreement = pair / "acme" / "agreements" / "globex.toml"
-    agreement.write_text(with_values(agreement.read_text(), {"delivery.retries": "0"}))
+def test_resend_and_abandon_under_the_same_id(pair: Path, order: Path) -> None:
+    agree(pair, {"delivery.retries": "0"}, "acme")
     with Served(pair, "acme") as served:
         found = run_json(
-            "send", document, "--to", "globex", "--wait", "--timeout", "30", exit_code=output.WRONG
+            "send", order, "--to", "globex", "--wait", "--timeout", "30", exit_code=output.WRONG
         )
         (message,) = found["messages"]
         # The connection was refused: it certainly did not arrive.
@@ -426,7 +412,7 @@ def test_resend_and_abandon_under_the_same_id(pair: Path, document: Path) -> Non
         served.start("globex")
         run("resend", message["message_id"])
         again = run_json(
-            "send", document, "--to", "globex", "--message-id", message["message_id"], "--wait"
+            "send", order, "--to", "globex", "--message-id", message["message_id"], "--wait"
         )
         assert again["messages"][0]["state"] == "delivered"
         assert run_json("outbox")["messages"][0]["tries"] == 2
@@ -437,11 +423,9 @@ def test_resend_and_abandon_under_the_same_id(pair: Path, document: Path) -> Non
         run("abandon", message["message_id"], exit_code=output.NOT_ALLOWED)
 
 
-def test_channels_are_paused_and_resumed(pair: Path, document: Path) -> None:
-    for own, partner in (("acme", "globex"), ("globex", "acme")):
-        agreement = pair / own / "agreements" / f"{partner}.toml"
-        agreement.write_text(with_values(agreement.read_text(), {"sequence.ordered": "true"}))
-    first = send(document, "--conversation", "talk")
+def test_channels_are_paused_and_resumed(pair: Path, order: Path) -> None:
+    agree(pair, {"sequence.ordered": "true"})
+    first = send(order, "--conversation", "talk")
     (channel,) = run_json("status")["channels"]
     run("pause", "talk", "--reason", "stock-taking")
     (incident,) = run_json("incidents", exit_code=output.WRONG)["incidents"]
@@ -449,7 +433,7 @@ def test_channels_are_paused_and_resumed(pair: Path, document: Path) -> None:
     key = channel["channel"]
     steps = run_json("incidents", exit_code=output.WRONG)["next"]
     assert [shlex.split(one) for one in steps] == [["oncewire", "resume", "--channel", key]]
-    second = send(document, "--conversation", "talk")
+    second = send(order, "--conversation", "talk")
     said = incident["problem"]
     assert re.fullmatch("paused by .+: stock-taking", said)
     for message_id in (first, second):
@@ -469,17 +453,17 @@ def test_channels_are_paused_and_resumed(pair: Path, document: Path) -> None:
     assert run_json("outbox")["messages"][0]["state"] == "not_delivered"
 
 
-def failed(document: Path) -> str:
+def failed(order: Path) -> str:
     """A message that was given up before it was sent, while no handler runs."""
-    message_id = send(document)
+    message_id = send(order)
     run("abandon", message_id)
     return message_id
 
 
 @pytest.mark.requirement("RTY-14")
-def test_notices_wait_until_somebody_takes_them(pair: Path, document: Path, tmp_path: Path) -> None:
+def test_notices_wait_until_somebody_takes_them(pair: Path, order: Path, tmp_path: Path) -> None:
     assert run_json("notices")["notices"] == []
-    first, second, third = (failed(document) for _ in range(3))
+    first, second, third = (failed(order) for _ in range(3))
     found = run_json("status")
     assert (found["notices"], found["next"]) == (3, ["oncewire notices"])
     listed = run_json("notices")["notices"]
@@ -505,21 +489,18 @@ def test_notices_wait_until_somebody_takes_them(pair: Path, document: Path, tmp_
 
 
 @pytest.mark.requirement("SEQ-4")
-def test_the_numbering_of_a_channel_is_restarted_by_hand(pair: Path, document: Path) -> None:
-    for own, partner in (("acme", "globex"), ("globex", "acme")):
-        file = pair / own / "agreements" / f"{partner}.toml"
-        numbered = {"sequence.ordered": "true", "flow.mode": '"window"', "flow.window": "2"}
-        file.write_text(with_values(file.read_text(), numbered))
+def test_the_numbering_of_a_channel_is_restarted_by_hand(pair: Path, order: Path) -> None:
+    agree(pair, {"sequence.ordered": "true", "flow.mode": '"window"', "flow.window": "2"})
     with Served(pair) as served:
         for name in ("globex", "acme"):
             served.start(name)
         words = ("--conversation", "talk", "--wait", "--timeout", "60")
-        send(document, *words)
+        send(order, *words)
         refused = run("restart", "talk", exit_code=output.NOT_ALLOWED)
         assert "has used 1 of its first 2 numbers" in " ".join(refused.stderr.split())
-        send(document, *words)
+        send(order, *words)
         assert run_json("restart", "talk")["summary"] == "Restarted."
-        send(document, *words)
+        send(order, *words)
         (channel,) = run_json("status")["channels"]
         assert channel["epoch"] == 2
         with open_party_blocking(pair / "acme") as acme, pytest.raises(NotAllowed):
@@ -530,9 +511,9 @@ def test_the_numbering_of_a_channel_is_restarted_by_hand(pair: Path, document: P
         )
 
 
-def test_what_expired_is_to_be_abandoned(pair: Path, document: Path) -> None:
+def test_what_expired_is_to_be_abandoned(pair: Path, order: Path) -> None:
     found = run_json(
-        "send", document, "--to", "globex", "--time-to-live", "PT1S", "--wait",
+        "send", order, "--to", "globex", "--time-to-live", "PT1S", "--wait",
         "--timeout", "30", exit_code=output.WRONG,
     )  # fmt: skip
     message_id = found["messages"][0]["message_id"]
@@ -543,7 +524,7 @@ def test_what_expired_is_to_be_abandoned(pair: Path, document: Path) -> None:
     assert "next" not in run_json("incidents")
 
 
-def test_what_failed_is_resumed_only_while_it_can_be(pair: Path, document: Path) -> None:
+def test_what_failed_is_resumed_only_while_it_can_be(pair: Path, order: Path) -> None:
     agreement = pair / "acme" / "agreements" / "globex.toml"
     short = {
         "delivery.retries": "0",
@@ -551,7 +532,7 @@ def test_what_failed_is_resumed_only_while_it_can_be(pair: Path, document: Path)
         "delivery.persist_duration": '"PT6S"',
     }
     agreement.write_text(with_values(agreement.read_text(), short))
-    found = run_json("send", document, "--to", "globex", "--wait", exit_code=output.WRONG)
+    found = run_json("send", order, "--to", "globex", "--wait", exit_code=output.WRONG)
     message_id = found["messages"][0]["message_id"]
     story, advised = f"oncewire why {message_id}", f"oncewire abandon {message_id}"
     steps = run_json("incidents", exit_code=output.WRONG)["next"]
@@ -565,14 +546,14 @@ def test_what_failed_is_resumed_only_while_it_can_be(pair: Path, document: Path)
     assert "next" not in run_json("incidents")
 
 
-def test_bad_orders_are_refused_in_words(pair: Path, document: Path) -> None:
-    run("send", document, "--to", "nobody", exit_code=output.NOT_FOUND)
-    run("send", document, "--cpa", "nothing", exit_code=output.NOT_FOUND)
+def test_bad_orders_are_refused_in_words(pair: Path, order: Path) -> None:
+    run("send", order, "--to", "nobody", exit_code=output.NOT_FOUND)
+    run("send", order, "--cpa", "nothing", exit_code=output.NOT_FOUND)
     run("send", "missing.xml", "--to", "globex", exit_code=output.NOT_FOUND)
     run("outbox", "--state", "asleep", exit_code=output.BAD_INPUT)
-    run("send", document, "--time-to-live", "soon", exit_code=output.BAD_INPUT)
+    run("send", order, "--time-to-live", "soon", exit_code=output.BAD_INPUT)
     # One partner: nobody has to say whom.
-    assert run_json("send", document)["messages"]
+    assert run_json("send", order)["messages"]
 
 
 @pytest.mark.process
@@ -646,11 +627,11 @@ def test_serve_says_when_it_is_ready_and_stops_gracefully(pair: Path, name: sign
 
 
 @pytest.mark.process
-def test_after_kill_9_the_next_one_takes_over(pair: Path, document: Path) -> None:
+def test_after_kill_9_the_next_one_takes_over(pair: Path, order: Path) -> None:
     process = serve(pair / "acme")
     assert process.stdout is not None
     process.stdout.readline()
-    message_id = send(document)
+    message_id = send(order)
     process.kill()
     process.communicate()
     # The socket of the dead one is still there, and nobody is misled by it.
@@ -658,7 +639,7 @@ def test_after_kill_9_the_next_one_takes_over(pair: Path, document: Path) -> Non
     assert run_json("status")["running"] is False
     assert run_json("show", message_id)["message_id"] == message_id
     with Served(pair, "globex", "acme"):
-        again = run_json("send", document, "--message-id", message_id, "--wait")
+        again = run_json("send", order, "--message-id", message_id, "--wait")
         assert again["messages"][0]["state"] == "delivered"
     found = run_json("verify", pair / "acme", pair / "globex")
     assert (found["violations"], found["restarts"]) == (0, 1)

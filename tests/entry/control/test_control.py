@@ -125,16 +125,13 @@ async def test_the_verbs_of_a_running_handler(served: Served) -> None:
 
 
 @pytest.mark.long
-def test_many_at_once_share_the_handler(served: Served) -> None:
-    async def ask() -> list[str]:
-        remote = await Remote.connect(store.socket_path(settings_of(served.folder)))
-        assert remote is not None
-        plain = [Submission("acme-globex", Service("urn:test"), "New") for _ in range(150)]
-        accepted = await asyncio.gather(*(remote.send(one) for one in plain))
-        await remote.close()
-        return [one.message_id for one in accepted]
-
-    assert len(set(asyncio.run(ask()))) == 150
+async def test_many_at_once_share_the_handler(served: Served) -> None:
+    remote = await Remote.connect(store.socket_path(settings_of(served.folder)))
+    assert remote is not None
+    plain = [Submission("acme-globex", Service("urn:test"), "New") for _ in range(150)]
+    accepted = await asyncio.gather(*(remote.send(one) for one in plain))
+    await remote.close()
+    assert len({one.message_id for one in accepted}) == 150
 
 
 NONSENSE = (
@@ -233,26 +230,24 @@ class Waiting(Verbs):
 _WAIT = b'{"oncewire": 3, "verb": "wait", "arguments": {"message_id": "m", "timeout": 600}}\n'
 
 
-def test_nobody_is_waited_for_who_hung_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_is_waited_for_who_hung_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server_end, "LOOK_EVERY", 0.01)
-
-    async def meet() -> None:
-        verbs = Waiting()
-        server = ControlServer(tmp_path / "s.sock", verbs)
-        await server.start()
-        _, writer = await asyncio.open_unix_connection(tmp_path / "s.sock")
-        writer.write(_WAIT)
-        await verbs.asked.wait()
-        writer.close()
-        await asyncio.wait_for(verbs.left.wait(), 30)
-        while server._guests:
-            await asyncio.sleep(0)
-        await server.stop()
-
-    asyncio.run(asyncio.wait_for(meet(), 60))
+    verbs = Waiting()
+    server = ControlServer(tmp_path / "s.sock", verbs)
+    await server.start()
+    _, writer = await asyncio.open_unix_connection(tmp_path / "s.sock")
+    writer.write(_WAIT)
+    await verbs.asked.wait()
+    writer.close()
+    await asyncio.wait_for(verbs.left.wait(), 30)
+    while server._guests:
+        await asyncio.sleep(0)
+    await server.stop()
 
 
-def test_who_has_nothing_more_to_ask_still_gets_an_answer(
+async def test_who_has_nothing_more_to_ask_still_gets_an_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As from a shell's pipe, whose end is told before the answer is read."""
@@ -265,23 +260,19 @@ def test_who_has_nothing_more_to_ask_still_gets_an_answer(
         return looks[-1]
 
     monkeypatch.setattr(server_end, "_hung_up", look)
-
-    async def meet() -> bytes:
-        verbs = Waiting()
-        server = ControlServer(tmp_path / "s.sock", verbs)
-        await server.start()
-        reader, writer = await asyncio.open_unix_connection(tmp_path / "s.sock")
-        writer.write(_WAIT)
-        writer.write_eof()
-        while len(looks) < 3:
-            await asyncio.sleep(0.01)
-        verbs.go_on.set()
-        line = await reader.readline()
-        writer.close()
-        await server.stop()
-        return line
-
-    assert json.loads(asyncio.run(asyncio.wait_for(meet(), 60)))["ok"] is True
+    verbs = Waiting()
+    server = ControlServer(tmp_path / "s.sock", verbs)
+    await server.start()
+    reader, writer = await asyncio.open_unix_connection(tmp_path / "s.sock")
+    writer.write(_WAIT)
+    writer.write_eof()
+    while len(looks) < 3:
+        await asyncio.sleep(0.01)
+    verbs.go_on.set()
+    line = await reader.readline()
+    writer.close()
+    await server.stop()
+    assert json.loads(line)["ok"] is True
     assert not any(looks)
 
 
@@ -325,7 +316,7 @@ def test_who_comes_in_a_crowd_waits_its_turn(tmp_path: Path) -> None:
         asyncio.run(meet(listener))
 
 
-def test_what_is_too_much_for_one_answer_is_taken_in_several(
+async def test_what_is_too_much_for_one_answer_is_taken_in_several(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is leased that the answer cannot carry; sizes as they are would take minutes."""
@@ -333,29 +324,24 @@ def test_what_is_too_much_for_one_answer_is_taken_in_several(
     monkeypatch.setattr(AnswerRoom, "SIZE", 1000)
     monkeypatch.setattr(control, "LINE_MAX", 2000)
     monkeypatch.setattr(AnswerRoom, "LINE", 1900)
-
-    async def ask() -> list[list[str]]:
-        acme = await Remote.connect(store.socket_path(settings_of(served.folder)))
-        globex = await Remote.connect(store.socket_path(settings_of(served.folder, "globex")))
-        assert acme is not None
-        assert globex is not None
-        for number, size in enumerate((400, 400, 400, 0, 0, 0, 0, 0), 1):
-            payload = Payload.of("a@test", "text/plain", bytes(size))
-            await acme.send(replace(ORDER, message_id=f"m-{number}", payloads=(payload,)))
-            assert await acme.wait(f"m-{number}", 60) is Outcome.DELIVERED
-        found = []
-        while messages := await globex.take(100):
-            found.append([message.message_id for message in messages])
-            assert not any(message.redelivered for message in messages)
-        large = Payload.of("a@test", "text/plain", bytes(1001))
-        with pytest.raises(InvalidValue, match="too much for the control socket"):
-            await acme.send(replace(ORDER, message_id="large", payloads=(large,)))
-        assert (await acme.status()).running
-        await acme.close()
-        await globex.close()
-        return found
-
-    found = asyncio.run(ask())
+    acme = await Remote.connect(store.socket_path(settings_of(served.folder)))
+    globex = await Remote.connect(store.socket_path(settings_of(served.folder, "globex")))
+    assert acme is not None
+    assert globex is not None
+    for number, size in enumerate((400, 400, 400, 0, 0, 0, 0, 0), 1):
+        payload = Payload.of("a@test", "text/plain", bytes(size))
+        await acme.send(replace(ORDER, message_id=f"m-{number}", payloads=(payload,)))
+        assert await acme.wait(f"m-{number}", 60) is Outcome.DELIVERED
+    found = []
+    while messages := await globex.take(100):
+        found.append([message.message_id for message in messages])
+        assert not any(message.redelivered for message in messages)
+    large = Payload.of("a@test", "text/plain", bytes(1001))
+    with pytest.raises(InvalidValue, match="too much for the control socket"):
+        await acme.send(replace(ORDER, message_id="large", payloads=(large,)))
+    assert (await acme.status()).running
+    await acme.close()
+    await globex.close()
     assert [name for names in found for name in names] == [f"m-{number}" for number in range(1, 9)]
     assert found[0] == ["m-1", "m-2"]
     assert len(found) > 2
@@ -364,15 +350,12 @@ def test_what_is_too_much_for_one_answer_is_taken_in_several(
 # --- one writer --------------------------------------------------------------------------------
 
 
-def test_the_running_handler_is_preferred(served: Served) -> None:
-    async def find() -> bool:
-        async with open_party.reach(settings_of(served.folder)) as verbs:
-            return isinstance(verbs, Remote)
-
-    assert asyncio.run(find())
+async def test_the_running_handler_is_preferred(served: Served) -> None:
+    async with open_party.reach(settings_of(served.folder)) as verbs:
+        assert isinstance(verbs, Remote)
 
 
-def test_commands_without_a_handler_take_turns(pair: Path) -> None:
+async def test_commands_without_a_handler_take_turns(pair: Path) -> None:
     settings = settings_of(pair)
 
     async def one(number: int) -> str:
@@ -382,10 +365,9 @@ def test_commands_without_a_handler_take_turns(pair: Path) -> None:
             plain = Submission("acme-globex", Service("urn:test"), "New", message_id=f"m-{number}")
             return (await verbs.send(plain)).message_id
 
-    async def all_of_them() -> list[str]:
-        return await asyncio.gather(*(one(number) for number in range(5)))
-
-    assert asyncio.run(all_of_them()) == [f"m-{number}" for number in range(5)]
+    assert await asyncio.gather(*(one(number) for number in range(5))) == [
+        f"m-{number}" for number in range(5)
+    ]
 
 
 async def test_who_waits_too_long_is_told_who_has_the_store(

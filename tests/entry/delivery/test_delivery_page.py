@@ -30,6 +30,7 @@ from oncewire.message.instant import SECOND
 from oncewire.protocol.states import Outcome, OutgoingState
 from oncewire.protocol.synchronous import patience
 from oncewire.protocol.terms import Terms
+from tests.entry.conftest import agree
 from tests.entry.served import Served
 from tests.parts import ROOT
 
@@ -222,10 +223,7 @@ def test_the_function_on_the_page_answers_on_the_connection_of_its_request(
 ) -> None:
     (tmp_path / "shop_of_the_page.py").write_text(example("def take"))
     monkeypatch.syspath_prepend(str(tmp_path))
-    for own, partner in (("acme", "globex"), ("globex", "acme")):
-        agreement = pair / own / "agreements" / f"{partner}.toml"
-        said = {"sync.mode": '"signalsAndResponse"', "delivery.timeout": '"PT30S"'}
-        agreement.write_text(with_values(agreement.read_text(), said))
+    agree(pair, {"sync.mode": '"signalsAndResponse"', "delivery.timeout": '"PT30S"'})
     file = pair / "globex" / "oncewire.toml"
     chosen = {"application.way": '"function"', "application.function": '"shop_of_the_page:take"'}
     file.write_text(with_values(file.read_text(), chosen))

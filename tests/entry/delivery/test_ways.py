@@ -34,6 +34,7 @@ from oncewire.message.file_name import disposition
 from oncewire.message.ids import Service
 from oncewire.message.payload import DistantPayload
 from oncewire.protocol.states import Outcome
+from tests.entry.conftest import agree
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
 from tests.handler.test_streams import MEGABYTE, LongContent
@@ -208,9 +209,7 @@ def test_a_channel_waits_for_its_webhook(
     pair: Path, tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("oncewire.handler.runtime.offers.FIRST_PAUSE", 0.02)
-    for own, partner in (("acme", "globex"), ("globex", "acme")):
-        agreement = pair / own / "agreements" / f"{partner}.toml"
-        agreement.write_text(with_values(agreement.read_text(), {"sequence.ordered": "true"}))
+    agree(pair, {"sequence.ordered": "true"})
     choose(pair, way="webhook", url=hook.url, secret="hush")
     with Served(pair, "globex", "acme"):
         hook.refusals = 5

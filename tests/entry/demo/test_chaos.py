@@ -113,16 +113,12 @@ def test_one_seed_is_one_kind_of_trouble() -> None:
     assert fates(3) != fates(4)
 
 
-def test_chunked_bodies_are_read_whole() -> None:
-    async def read() -> bytes | None:
-        reader = asyncio.StreamReader()
-        text = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
-        reader.feed_data(text + b"next")
-        found = await read_http(reader)
-        assert found == text
-        return found
-
-    assert asyncio.run(read())
+async def test_chunked_bodies_are_read_whole() -> None:
+    reader = asyncio.StreamReader()
+    text = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    reader.feed_data(text + b"next")
+    found = await read_http(reader)
+    assert found == text
 
 
 async def test_nobody_behind_it_is_a_lost_exchange() -> None:

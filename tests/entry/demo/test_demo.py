@@ -167,16 +167,14 @@ def test_a_handler_that_does_not_start_is_said(
 
 
 @pytest.mark.process
-def test_nothing_is_left_running_after_an_interruption(tmp_path: Path) -> None:
-    async def interrupted() -> list[int | None]:
-        one = demo.Demo(Plan(tmp_path / "d", messages=1000), lambda _progress: None)
-        task = asyncio.create_task(one.run())
-        while not one.progress.submitted:
-            await asyncio.sleep(0.1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return [process.returncode for process in one._processes.values()]
-
-    codes = asyncio.run(asyncio.wait_for(interrupted(), 120))
+@pytest.mark.within(120)
+async def test_nothing_is_left_running_after_an_interruption(tmp_path: Path) -> None:
+    one = demo.Demo(Plan(tmp_path / "d", messages=1000), lambda _progress: None)
+    task = asyncio.create_task(one.run())
+    while not one.progress.submitted:
+        await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    codes = [process.returncode for process in one._processes.values()]
     assert codes == [0, 0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from pathlib import Path
@@ -19,6 +18,7 @@ from oncewire.handler.world import RealWorld
 from oncewire.message.instant import SECOND
 from tests.handler.network import Network, agreement_text
 from tests.ports import free_port
+from tests.transport.exchange import listening
 
 
 @dataclass
@@ -58,15 +58,6 @@ class Endpoint:
         writer.close()
 
 
-@contextlib.asynccontextmanager
-async def listening(endpoint: Endpoint) -> AsyncIterator[int]:
-    server = await asyncio.start_server(endpoint.serve, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-
-
 def partner(port: int, number: int = 1, extra: str = "") -> Kept:
     name = f"partner{number}"
     text = agreement_text("acme", name, "ebms2", extra).replace("alpha-beta", f"acme-{name}")
@@ -85,7 +76,7 @@ async def test_a_ping_asks_for_a_synchronous_reply_only_where_it_was_agreed(
     mode: str, settings: Settings
 ) -> None:
     endpoint = Endpoint()
-    async with listening(endpoint) as port:
+    async with listening(endpoint.serve) as port:
         kept = partner(port, extra=f'[sync]\nmode = "{mode}"\n')
         (echo,) = await ping(settings, [kept])
     assert echo.reached is Reached.TAKEN
@@ -110,7 +101,7 @@ async def test_partners_are_not_all_asked_at_once(settings: Settings) -> None:
     """A machine that is busy with one of them is late for the others, and would blame them."""
 
     endpoint = Endpoint(slow=0.05)
-    async with listening(endpoint) as port:
+    async with listening(endpoint.serve) as port:
         found = await ping(settings, [partner(port, number) for number in range(40)])
     assert {echo.reached for echo in found} == {Reached.TAKEN}
     assert endpoint.most <= 8
@@ -118,7 +109,7 @@ async def test_partners_are_not_all_asked_at_once(settings: Settings) -> None:
 
 async def test_who_did_not_answer_is_asked_once_more_and_has_longer(settings: Settings) -> None:
     endpoint = Endpoint(silent=1, slow=0.7)
-    async with listening(endpoint) as port:
+    async with listening(endpoint.serve) as port:
         (echo,) = await ping(settings, [partner(port)], timeout=0.5)
     assert echo.reached is Reached.TAKEN
     assert len(endpoint.paths) == 2
@@ -131,7 +122,7 @@ async def test_the_date_of_an_answer_tells_its_clock(settings: Settings) -> None
 
     late = RealWorld().now() // SECOND - 3600
     endpoint = Endpoint(date=formatdate(late, usegmt=True))
-    async with listening(endpoint) as port:
+    async with listening(endpoint.serve) as port:
         (echo,) = await ping(settings, [partner(port)])
     assert echo.skew is not None
     assert abs(echo.skew + 3600 * SECOND) < 20 * SECOND

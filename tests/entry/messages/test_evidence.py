@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import zipfile
@@ -20,15 +19,14 @@ from oncewire.entry.party.partners import with_values
 from oncewire.entry.party.settings import load
 from oncewire.errors import StoreDamaged
 from oncewire.handler.content_digest import with_digest
-from oncewire.handler.context import Keys
 from oncewire.handler.encryption import whole_parcel
 from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire.parcel import Parcel
 from oncewire.wire.security.certificates import load_certificate
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
-from tests.handler.network import Network, options
-from tests.handler.test_signed import pem, signed_pair
+from tests.handler.network import Network
+from tests.handler.test_signed import chain_of, pem, signed_pair
 from tests.parts import missing
 from tests.ports import free_port
 from tests.store.samples import TERMS, parcel
@@ -228,16 +226,8 @@ def test_an_acknowledgement_for_the_hop_is_signed_by_nobody(tmp_path: Path) -> N
 def hub_signed() -> tuple[Network, str]:
     """A hub signed that it took an order over; the seller's word is not asked for."""
     people = {"buyer": alpha("rsa"), "seller": mallory("rsa"), "hub1": issue("hub1", "rsa")}
-    certificates = json.dumps([pem(one.certificate) for one in people.values()])
-    agreement = (
-        "[security]\nsign = true\nrequire_signature = true\n"
-        f"partner_certificates = {certificates}\n"
-        '[ack]\nsignature = "never"\nhop_request = "Signed"\n'
-    )
-    world = options("ms-0.9x", hops=2, hop_mode="store_and_forward", agreement=agreement)
-    chain = Network.chain(world)
-    for name, one in people.items():
-        chain.engines[name].context.keys = Keys(one.certificate, one.key)
+    of_hubs = '[ack]\nsignature = "never"\nhop_request = "Signed"\n'
+    chain = chain_of(people, "ms-0.9x", of_hubs, hops=2, hop_mode="store_and_forward")
     return chain, chain.send(0).message_id
 
 

@@ -12,12 +12,7 @@ import pytest
 from lxml import etree
 
 from oncewire.entry.messages.evidence import evidence_of
-from tests.entry.messages.test_evidence import (
-    checked,
-    held_by_sender,
-    tools_are_here,
-    unpacked,
-)
+from tests.entry.messages.test_evidence import checked, held_by_sender, tools_are_here, unpacked
 from tests.handler.test_signed import signed_pair
 
 pytestmark = pytest.mark.process

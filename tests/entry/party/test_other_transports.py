@@ -29,7 +29,6 @@ from tests.entry.terminal import run as run_cli
 from tests.entry.terminal import run_json
 from tests.parts import ROOT
 from tests.ports import free_port
-from tests.transport.exchange import run
 from tests.transport.file_servers import PASSWORD, USER, ftp_server
 from tests.transport.mailboxes import mailboxes
 
@@ -114,7 +113,7 @@ def test_doctor_and_ping_try_the_places_that_we_look_into(tmp_path: Path) -> Non
         )
         file.write_text(text)
         settings = load(tmp_path / "acme", environ={}).settings
-        tried = run(probe_inboxes(settings))
+        tried = asyncio.run(probe_inboxes(settings))
         assert [(inbox.transport, inbox.problem) for inbox in tried] == [("ftp", ""), ("smtp", "")]
         add_partner(settings, read_card(tmp_path / "globex"), PartnerOptions())
         told = run_json("ping", "globex", "--config", file, exit_code=None)

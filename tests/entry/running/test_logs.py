@@ -11,14 +11,7 @@ from typing import Any
 import pytest
 
 from oncewire.entry import logs
-from oncewire.entry.logs import (
-    LINE_MAX,
-    JsonLines,
-    PlainLines,
-    clean,
-    clean_text,
-    start_logging,
-)
+from oncewire.entry.logs import LINE_MAX, JsonLines, PlainLines, clean, clean_text, start_logging
 from oncewire.errors import InvalidValue
 
 

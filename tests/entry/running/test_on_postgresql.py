@@ -51,13 +51,6 @@ def seen(party: Path) -> list[Any]:
     return [names, shown, raw, whys, status["channels"], run_json("verify", "-c", party)]
 
 
-@pytest.fixture
-def order(tmp_path: Path) -> Path:
-    file = tmp_path / "order.xml"
-    file.write_text('<order id="7"/>')
-    return file
-
-
 def test_a_party_works_on_postgresql_as_on_a_file(
     pair: Path, postgres: Server, order: Path, tmp_path: Path
 ) -> None:

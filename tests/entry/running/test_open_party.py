@@ -33,14 +33,11 @@ async def test_two_programs_exchange_a_document(pair: Path) -> None:
         assert (await globex.status()).counts["in.confirmed"] == 1
 
 
-def test_a_closed_party_says_so_and_keeps_nobody_waiting(pair: Path) -> None:
-    async def too_late() -> None:
-        async with open_party(pair / "acme") as acme:
-            assert (await acme.status()).running
-        with pytest.raises(NotAllowed, match="the party acme is closed"):
-            await asyncio.wait_for(acme.take(), 60)
-
-    asyncio.run(too_late())
+async def test_a_closed_party_says_so_and_keeps_nobody_waiting(pair: Path) -> None:
+    async with open_party(pair / "acme") as acme:
+        assert (await acme.status()).running
+    with pytest.raises(NotAllowed, match="the party acme is closed"):
+        await asyncio.wait_for(acme.take(), 60)
     with open_party_blocking(pair / "acme") as acme:
         assert acme.status().running
     with pytest.raises(NotAllowed, match="the party acme is closed"):
@@ -102,34 +99,30 @@ def test_a_program_without_an_event_loop(served: Served, tmp_path: Path) -> None
         assert acme.status().passing is False
 
 
-def test_a_program_needs_the_door_alone(pair: Path) -> None:
+async def test_a_program_needs_the_door_alone(pair: Path) -> None:
     """Two parties in one process: an order, its response, and what goes wrong on the way."""
-
-    async def business() -> list[str]:
-        told = []
-        async with (
-            oncewire.open_party(pair / "acme") as acme,
-            oncewire.open_party(pair / "globex") as globex,
-        ):
-            options = oncewire.SendOptions(message_id="order-1", time_to_live=timedelta(hours=1))
-            sent = await acme.send("globex", b"<order/>", options=options)
-            told.append(await acme.wait(sent.message_id) or "")
-            for order in await globex.take():
-                own_id = f"re-{order.message_id}"
-                response = order.response("Accept", b"<yes/>", message_id=own_id)
-                await globex.submit(response)
-                await globex.confirm(order)
-                told.append(await globex.wait(own_id) or "")
-            for message in await acme.take():
-                told += [message.ref_to_message_id, message.action]
-                await acme.confirm(message)
-            try:
-                await acme.send("initech", b"<order/>")
-            except oncewire.OncewireError as error:
-                told += [error.problem, error.remedy]
-        return told
-
-    assert asyncio.run(business()) == [
+    told = []
+    async with (
+        oncewire.open_party(pair / "acme") as acme,
+        oncewire.open_party(pair / "globex") as globex,
+    ):
+        options = oncewire.SendOptions(message_id="order-1", time_to_live=timedelta(hours=1))
+        sent = await acme.send("globex", b"<order/>", options=options)
+        told.append(await acme.wait(sent.message_id) or "")
+        for order in await globex.take():
+            own_id = f"re-{order.message_id}"
+            response = order.response("Accept", b"<yes/>", message_id=own_id)
+            await globex.submit(response)
+            await globex.confirm(order)
+            told.append(await globex.wait(own_id) or "")
+        for message in await acme.take():
+            told += [message.ref_to_message_id, message.action]
+            await acme.confirm(message)
+        try:
+            await acme.send("initech", b"<order/>")
+        except oncewire.OncewireError as error:
+            told += [error.problem, error.remedy]
+    assert told == [
         oncewire.Outcome.DELIVERED,
         oncewire.Outcome.DELIVERED,
         "order-1",
@@ -141,10 +134,7 @@ def test_a_program_needs_the_door_alone(pair: Path) -> None:
 
 def test_a_message_needs_no_document(pair: Path) -> None:
     """The standard allows it: the action alone says what is meant."""
-    with (
-        open_party_blocking(pair / "acme") as acme,
-        open_party_blocking(pair / "globex") as globex,
-    ):
+    with open_party_blocking(pair / "acme") as acme, open_party_blocking(pair / "globex") as globex:
         sent = acme.send("globex", options=SendOptions(action="Cancel"))
         assert acme.wait(sent.message_id) is Outcome.DELIVERED
         (message,) = globex.take()

@@ -66,25 +66,22 @@ def test_nobody_waits_for_a_manager_that_does_not_listen(busy: Busy) -> None:
     assert busy.heard() == ["WATCHDOG=1"]
 
 
-def test_that_everything_listens_is_said_until_it_is_heard(busy: Busy) -> None:
-    async def run() -> list[str]:
-        one = handler()
-        await one.start()
-        telling = asyncio.ensure_future(keep_told(one.supervisor))
-        # The handler goes on meanwhile.
-        for _ in range(3):
-            await one.supervisor.probe(20)
-        assert not telling.done()
-        words: list[str] = []
-        async with asyncio.timeout(30):
-            while len(words) < 2:
-                words += busy.heard()
-                await asyncio.sleep(0)
-        telling.cancel()
-        await one.stop()
-        return words
-
-    assert asyncio.run(run()) == ["READY=1", "WATCHDOG=1"]
+async def test_that_everything_listens_is_said_until_it_is_heard(busy: Busy) -> None:
+    one = handler()
+    await one.start()
+    telling = asyncio.ensure_future(keep_told(one.supervisor))
+    # The handler goes on meanwhile.
+    for _ in range(3):
+        await one.supervisor.probe(20)
+    assert not telling.done()
+    words: list[str] = []
+    async with asyncio.timeout(30):
+        while len(words) < 2:
+            words += busy.heard()
+            await asyncio.sleep(0)
+    telling.cancel()
+    await one.stop()
+    assert words == ["READY=1", "WATCHDOG=1"]
 
 
 def test_nobody_is_told_where_nobody_asked(monkeypatch: pytest.MonkeyPatch) -> None:

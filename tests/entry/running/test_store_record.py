@@ -272,10 +272,7 @@ def test_a_record_that_cannot_be_read_vouches_for_no_store(
 
 
 def test_a_folder_that_cannot_be_written_keeps_nobody_from_working(
-    pair: Path,
-    served: Served,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    pair: Path, served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     exchange(pair)
     served.stop("globex")

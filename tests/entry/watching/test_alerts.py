@@ -36,7 +36,6 @@ from oncewire.transport.smtp.relay import MailTls, RelaySettings
 from tests.entry.watching.watched import Receiver, Told, watched
 from tests.handler.network import START
 from tests.ports import free_port
-from tests.transport.exchange import run
 from tests.waiting import until
 
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
@@ -46,12 +45,11 @@ SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
 def calm(tmp_path: Path) -> Snapshot:
     """What is seen of a handler with which all is well."""
 
-    async def work() -> Snapshot:
+    async def seen() -> Snapshot:
         async with watched(tmp_path) as party:
             return look(party.handler)
 
-    seen: Snapshot = run(work())
-    return seen
+    return asyncio.run(seen())
 
 
 def incidents(seen: Snapshot, *numbers: int, at: int = START) -> Snapshot:

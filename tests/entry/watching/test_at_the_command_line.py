@@ -22,13 +22,6 @@ from tests.waiting import wait_until
 SLOW = {"delivery.timeout": '"PT1H"', "delivery.retry_interval": '"PT1H"'}
 
 
-@pytest.fixture
-def order(tmp_path: Path) -> Path:
-    file = tmp_path / "order.xml"
-    file.write_text("<order/>")
-    return file
-
-
 def patient(pair: Path) -> None:
     """Between two attempts lies an hour."""
     for file in pair.glob("*/agreements/*.toml"):

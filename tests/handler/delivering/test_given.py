@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
@@ -16,13 +14,10 @@ from oncewire.handler.encryption import body_slice, whole_parcel
 from oncewire.handler.receiving import arrive
 from oncewire.message.envelope import Message, Payload
 from oncewire.message.instant import SECOND
-from oncewire.store.contract import Store
-from oncewire.store.memory.store import MemoryStore
 from oncewire.store.records import StoredIncoming, StoredParcel
 from oncewire.store.spool_contract import Spool
-from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire.parcel import Parcel
-from tests.handler.network import Network
+from tests.handler.network import Network, Stores
 from tests.handler.test_signed import signed_pair
 
 LEASE = 30 * SECOND
@@ -103,16 +98,10 @@ def rotten(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
     monkeypatch.setattr(accepted_module, "body_slice", cut)
 
 
-@pytest.mark.parametrize("backend", ["memory", "sqlite"])
 def test_changed_bytes_are_given_to_nobody_and_delay_nobody(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def store(name: str) -> Store:
-        if backend == "memory":
-            return MemoryStore(name)
-        return SqliteStore.open(tmp_path / f"{name}.db", node=name)
-
-    pair = Network.pair(store=store)
+    pair = Network.pair(store=stores)
     pair.send_all((1, 2, 3))
     rotten(monkeypatch, 1, 2)
     # One at a time: the two that wait must not use up the places of the third.

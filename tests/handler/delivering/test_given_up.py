@@ -23,26 +23,18 @@ from oncewire.journal.row import Row
 from oncewire.message.instant import DAY, SECOND
 from oncewire.protocol import notes
 from oncewire.protocol.states import IncomingState
-from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
-from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.network import Network
+from tests.handler.network import Network, Stores
 from tests.handler.running import Wire, delivery_of, free_port, order, order_parcel, serving
 from tests.handler.runtime.test_hand_over import Fussy, handler_of, incidents, rows, until
 
 ALPHA, ORDER, SECOND_ORDER = "urn:test:alpha", "order-1@alpha", "order-2@alpha"
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Network:
+@pytest.fixture
+def pair(stores: Stores) -> Network:
     """beta's application was given an order, and does not take it; another follows in order."""
-
-    def store(name: str) -> Store:
-        if request.param == "memory":
-            return MemoryStore(name)
-        return SqliteStore.open(tmp_path / f"{name}.db", node=name)
-
-    pair = Network.pair("window", "", store=store)
+    pair = Network.pair("window", "", store=stores)
     pair.send(1)
     pair.beta.take(1, 30 * SECOND)
     pair.settle("beta")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -23,8 +22,7 @@ from oncewire.protocol.sender import error_arrived
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
-from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.network import Network
+from tests.handler.network import Network, Stores
 from tests.handler.running import Wire, context_of
 from tests.handler.runtime.test_shell import failed_at_a_hub, told_of
 from tests.simulation.given import world_of
@@ -39,16 +37,10 @@ on_exhausted = "fail_message"
 ORDER = "order-1@alpha"
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Network]:
+@pytest.fixture
+def pair(stores: Stores) -> Iterator[Network]:
     """alpha's order is lost, and nobody comes for the notice."""
-
-    def store(name: str) -> Store:
-        if request.param == "memory":
-            return MemoryStore(name)
-        return SqliteStore.open(tmp_path / f"{name}.db", node=name)
-
-    pair = Network.pair("ebms2", FAILS, store=store, lose_request=lambda post: True, hears=False)
+    pair = Network.pair("ebms2", FAILS, store=stores, lose_request=lambda post: True, hears=False)
     pair.send(1)
     pair.pass_time(2 * SECOND)
     yield pair
@@ -192,9 +184,7 @@ async def test_an_application_is_told_until_it_took_the_notice(hasty: None) -> N
         assert await handler.notices() == []
 
 
-async def test_a_process_that_dies_before_the_notice_was_taken_tells_it_again(
-    hasty: None,
-) -> None:
+async def test_a_process_that_dies_before_the_notice_was_taken_tells_it_again(hasty: None) -> None:
     store, bureau = MemoryStore("alpha"), Bureau(refusals=10**9)
     handler = handler_of(store, bureau)
     async with handler:
@@ -207,9 +197,7 @@ async def test_a_process_that_dies_before_the_notice_was_taken_tells_it_again(
     assert [one.notice_id for one in after.heard] == [bureau.heard[0].notice_id]
 
 
-async def test_one_refused_notice_holds_up_no_other_and_may_be_settled_by_hand(
-    hasty: None,
-) -> None:
+async def test_one_refused_notice_holds_up_no_other_and_may_be_settled_by_hand(hasty: None) -> None:
     store, bureau = MemoryStore("alpha"), Bureau()
     refused: list[str] = []
 

@@ -122,9 +122,7 @@ async def test_eight_megabytes_cost_the_loop_little_of_its_processor_time(tmp_pa
     assert spent < needed / 2, f"the loop worked for {spent:.3f} s of {needed:.3f} s"
 
 
-async def test_what_was_compressed_for_one_partner_is_not_taken_for_another(
-    tmp_path: Path,
-) -> None:
+async def test_what_was_compressed_for_one_partner_is_not_taken_for_another(tmp_path: Path) -> None:
     """The same document may go to two partners at once, each with an agreement of its own."""
     node = node_of(tmp_path / "b.db", EXTRA)
     plain = EXTRA.replace('compress = "gzip"\n', "")

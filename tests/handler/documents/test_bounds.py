@@ -286,9 +286,7 @@ def gathered(pair: Network) -> set[tuple[str, str]]:
         return {document.key for document in tx.open_documents()}
 
 
-def test_a_part_is_taken_without_a_look_at_other_documents(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_part_is_taken_without_a_look_at_other_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Network.pair("ms-0.9x", SPLIT)
 
     def walk(steps: WorkTransaction) -> list[SplitDocument]:

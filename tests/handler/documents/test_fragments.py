@@ -198,11 +198,7 @@ class Spine(Network):
         return self._put(name, "RCMR_IN030000UK06", references, (HL7,))
 
     def _put(
-        self,
-        name: str,
-        action: str,
-        manifest: tuple[Reference, ...],
-        payloads: tuple[Payload, ...],
+        self, name: str, action: str, manifest: tuple[Reference, ...], payloads: tuple[Payload, ...]
     ) -> str:
         header = structs.replace(self.plain.header, message_id=name, action=action)
         message = structs.replace(self.plain, header=header, manifest=manifest, payloads=payloads)

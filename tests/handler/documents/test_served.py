@@ -43,6 +43,7 @@ async def passed(alpha: Handler, beta: Handler, content: LongContent) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.within(120)
 @pytest.mark.parametrize("compress", ["", 'compress = "gzip"\n'])
 async def test_it_is_once_on_each_disk_and_nowhere_in_memory(tmp_path: Path, compress: str) -> None:
     ports = {"alpha": free_port(), "beta": free_port()}

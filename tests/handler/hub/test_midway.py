@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +14,8 @@ from oncewire.journal.predicates.context import Violation
 from oncewire.message.instant import SECOND
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.memory.store import MemoryStore
-from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec
-from tests.handler.network import Network, TestWorld, options
+from tests.handler.network import Network, Stores, TestWorld, options
 from tests.handler.running import journal, line
 
 ORDERED = """
@@ -270,15 +268,12 @@ def test_a_hub_on_the_way_of_a_notice_owes_it_too(restart: bool) -> None:
 
 
 @pytest.mark.requirement("HOP-9", "ERR-8", "RM-2")
-async def test_a_sender_that_was_away_hears_what_a_hub_could_not_deliver(tmp_path: Path) -> None:
+async def test_a_sender_that_was_away_hears_what_a_hub_could_not_deliver(on_disk: Stores) -> None:
     """Handlers at work, over stores on the disk: the receiver is down, then the sender is away."""
     quick = {"timeout": SECOND // 5, "retry_interval": SECOND // 5}
     world = options("ebms2", hops=2, agreement=NHS, retries=15, **quick)
 
-    def stored(name: str) -> SqliteStore:
-        return SqliteStore.open(tmp_path / f"{name}.db", node=name)
-
-    async with line(world, without=("seller",), store=stored) as running:
+    async with line(world, without=("seller",), store=on_disk) as running:
         buyer, hub = running.handlers["buyer"], running.handlers["hub1"]
         sent = await running.order()
         assert await buyer.wait(sent, 20) is OutgoingState.DELIVERED

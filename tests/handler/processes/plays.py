@@ -91,13 +91,7 @@ def _agreements(own: str, ports: dict[str, int]) -> list[str]:
 
 
 def _hop_agreement(
-    own: str,
-    partner: str,
-    cpa_id: str,
-    ports: dict[str, int],
-    *,
-    first: str = "",
-    last: str = "",
+    own: str, partner: str, cpa_id: str, ports: dict[str, int], *, first: str = "", last: str = ""
 ) -> str:
     terms = FAST + '[flow]\nmode = "window"\nwindow = 8\n[hop]\nmode = "store_and_forward"\n'
     return (

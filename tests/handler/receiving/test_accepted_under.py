@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -27,10 +26,9 @@ from oncewire.message.envelope import Message, MessageKind, Payload
 from oncewire.message.ids import Service
 from oncewire.message.instant import DAY, MINUTE, SECOND, format_instant
 from oncewire.protocol.states import IncomingState, OutgoingState
-from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec
 from oncewire.wire.parcel import Parcel
-from tests.handler.network import START, Network, agreement_text, options
+from tests.handler.network import START, Network, Stores, agreement_text, options
 from tests.handler.test_signed import pem
 from tests.wire.security.keys import Identity, alpha, issue, mallory
 
@@ -177,11 +175,8 @@ def test_what_is_new_is_judged_by_todays_agreement() -> None:
     assert pair.take() == ["order-1@alpha"]
 
 
-def test_the_agreement_is_found_in_the_store_when_its_file_is_gone(tmp_path: Path) -> None:
-    def opened(name: str) -> SqliteStore:
-        return SqliteStore.open(tmp_path / f"{name}.db", node=name)
-
-    pair = Network.pair("ebms2", SLOW, lose_answer=lambda count: True, store=opened)
+def test_the_agreement_is_found_in_the_store_when_its_file_is_gone(on_disk: Stores) -> None:
+    pair = Network.pair("ebms2", SLOW, lose_answer=lambda count: True, store=on_disk)
     sent = pair.send()
     assert pair.take() == [sent.message_id]
     change(pair, "beta", other("beta"))
@@ -551,9 +546,7 @@ def test_who_cannot_prove_that_he_repeats_is_told_nothing(how: str, today: str) 
 
 @pytest.mark.requirement("DUP-4")
 @pytest.mark.parametrize("today", ["same", "ended"])
-def test_another_content_under_a_known_id_is_a_conflict_if_its_sender_proves_it(
-    today: str,
-) -> None:
+def test_another_content_under_a_known_id_is_a_conflict_if_its_sender_proves_it(today: str) -> None:
     pair = signed_pair()
     sent = pair.send()
     double = signed_pair(lose_request=lambda post: True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import aiohttp
@@ -117,7 +116,7 @@ async def from_address(address: str, port: int, parcel: Parcel) -> int:
 
 
 @pytest.mark.long
-def test_who_sends_a_recorded_message_stays_a_stranger(tmp_path: Path) -> None:
+async def test_who_sends_a_recorded_message_stays_a_stranger(tmp_path: Path) -> None:
     people = {"alpha": alpha("rsa"), "beta": mallory("rsa")}
     ports = {"alpha": free_port(), "beta": free_port()}
 
@@ -131,19 +130,16 @@ def test_who_sends_a_recorded_message_stays_a_stranger(tmp_path: Path) -> None:
     def keys(own: str) -> Keys:
         return Keys(people[own].certificate, people[own].key)
 
-    async def run() -> None:
-        async with serving(
-            tmp_path, "alpha", "beta", ports, extra=terms("beta"), keys=keys("alpha")
-        ) as sender:
-            accepted = await sender.send(order(1))
-            parcel = stored_bytes(sender, accepted.message_id)
-        async with serving(
-            tmp_path, "beta", "alpha", ports, extra=terms("alpha"), keys=keys("beta")
-        ) as handler:
-            budgets = server_of(handler)._budgets
-            assert await from_address("127.0.0.2", ports["beta"], parcel) < 300
-            assert budgets.is_known(Peer("127.0.0.2"))
-            assert await from_address("127.0.0.3", ports["beta"], parcel) < 300
-            assert not budgets.is_known(Peer("127.0.0.3"))
-
-    asyncio.run(run())
+    async with serving(
+        tmp_path, "alpha", "beta", ports, extra=terms("beta"), keys=keys("alpha")
+    ) as sender:
+        accepted = await sender.send(order(1))
+        parcel = stored_bytes(sender, accepted.message_id)
+    async with serving(
+        tmp_path, "beta", "alpha", ports, extra=terms("alpha"), keys=keys("beta")
+    ) as handler:
+        budgets = server_of(handler)._budgets
+        assert await from_address("127.0.0.2", ports["beta"], parcel) < 300
+        assert budgets.is_known(Peer("127.0.0.2"))
+        assert await from_address("127.0.0.3", ports["beta"], parcel) < 300
+        assert not budgets.is_known(Peer("127.0.0.3"))

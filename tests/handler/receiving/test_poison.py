@@ -14,9 +14,8 @@ from oncewire.message.instant import SECOND
 from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.spool import FileSpool
-from oncewire.store.sqlite.store import SqliteStore
 from tests.handler.damage import Damage, Scene, damaged_scene, make_base
-from tests.handler.network import Network
+from tests.handler.network import Network, Stores
 
 Stage = Callable[..., Scene]
 
@@ -158,20 +157,14 @@ def test_a_file_of_the_spool_that_changed_is_not_sent(tmp_path: Path) -> None:
         check_files(spool, parcel)
 
 
-def test_where_no_order_is_agreed_a_numbered_stream_goes_on(tmp_path: Path) -> None:
-    pair = Network.pair(
-        "window",
-        "[sequence]\nordered = false\n",
-        store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name),
-    )
+def test_where_no_order_is_agreed_a_numbered_stream_goes_on(
+    tmp_path: Path, on_disk: Stores
+) -> None:
+    pair = Network.pair("window", "[sequence]\nordered = false\n", store=on_disk)
     pair.send_all((1, 2, 3))
     pair.close()
     Damage("beta", "incoming_bytes", "body", "NULL").do(tmp_path, 2)
-    pair = Network.pair(
-        "window",
-        "[sequence]\nordered = false\n",
-        store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name),
-    )
+    pair = Network.pair("window", "[sequence]\nordered = false\n", store=on_disk)
     assert pair.take() == ["order-1@alpha", "order-3@alpha"]
     pair.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -15,10 +14,8 @@ from oncewire.handler.world import CORRECTION, RealWorld
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Duration
 from oncewire.protocol.notes import ClockSet, Raise, Resolve
 from oncewire.protocol.states import OutgoingState
-from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
-from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.network import Network, TestWorld
+from tests.handler.network import Network, Stores, TestWorld
 
 YEAR = 365 * DAY
 RETRIES = '[delivery]\ntimeout = "PT60S"\nretry_interval = "PT60S"\nretries = 3\n'
@@ -65,19 +62,12 @@ def nothing_arrives(_attempt: int) -> bool:
     return True
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Store]:
-    if request.param == "memory":
-        return MemoryStore
-    return lambda name: SqliteStore.open(tmp_path / name, node=name)
-
-
 @pytest.mark.long
 @pytest.mark.requirement("RTY-1", "RTY-2", "RTY-18")
 @pytest.mark.parametrize("by", [HOUR, -HOUR, 2 * DAY, -10 * YEAR, 10 * YEAR])
 @pytest.mark.parametrize("answer", ["put right", "accepted", "left"])
 def test_resends_keep_their_pace_when_the_clock_is_set(
-    by: Duration, answer: str, stores: Callable[[str], Store]
+    by: Duration, answer: str, stores: Stores
 ) -> None:
     pair = SetPair.pair("ebms2", RETRIES, lose_request=nothing_arrives, store=stores)
     pair.send()
@@ -99,7 +89,7 @@ def test_resends_keep_their_pace_when_the_clock_is_set(
 
 @pytest.mark.long
 @pytest.mark.parametrize("by", [HOUR, -HOUR, 2 * DAY, -10 * YEAR])
-def test_a_restart_changes_nothing_of_that(by: Duration, stores: Callable[[str], Store]) -> None:
+def test_a_restart_changes_nothing_of_that(by: Duration, stores: Stores) -> None:
     pair = SetPair.pair("ebms2", RETRIES, lose_request=nothing_arrives, store=stores)
     pair.send()
     for second in range(1, 300):
@@ -302,7 +292,7 @@ def test_a_lifetime_counts_from_now_whatever_the_stream_was_stamped_with() -> No
     assert pair.state(2) is OutgoingState.UNKNOWN
 
 
-def test_a_lease_lasts_as_long_as_was_said(stores: Callable[[str], Store]) -> None:
+def test_a_lease_lasts_as_long_as_was_said(stores: Stores) -> None:
     for by in (HOUR, -HOUR):
         pair = SetPair.pair("ebms2", store=lambda name, by=by: stores(f"{name}{by > 0}"))
         pair.send()

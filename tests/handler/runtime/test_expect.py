@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
-import apsw
 import pytest
 
 from oncewire.errors import StoreGone
@@ -15,10 +12,10 @@ from oncewire.handler.actions import Action, Source
 from oncewire.handler.runtime import commit_loop as shell_module
 from oncewire.handler.runtime.commit_loop import TURN_FEW, CommitLoop
 from oncewire.store.memory.store import MemoryStore
-from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire.codec import named_in
 from oncewire.wire.parcel import Parcel
-from tests.handler.network import Network
+from tests.handler.network import Network, Stores
+from tests.handler.test_one_turn import Statements
 
 MANY = TURN_FEW
 """As many as every turn takes."""
@@ -56,23 +53,12 @@ async def _take(pair: Network, parcels: Sequence[Parcel], *, named: bool) -> lis
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_arrivals_of_one_turn_are_looked_up_together(tmp_path: Path, named: bool) -> None:
-    pair = Network.pair(
-        lose_request=lambda post: True,
-        store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name),
-    )
+def test_arrivals_of_one_turn_are_looked_up_together(on_disk: Stores, named: bool) -> None:
+    pair = Network.pair(lose_request=lambda post: True, store=on_disk)
     parcels = _parcels(pair)
-    store = pair.beta.context.store
-    assert isinstance(store, SqliteStore)
-    assert store._connection is not None
-    asked: list[str] = []
-
-    def note(event: dict[str, Any]) -> None:
-        if event["sql"].startswith("SELECT"):
-            asked.append(event["sql"])
-
-    store._connection.trace_v2(apsw.SQLITE_TRACE_STMT, note)
+    statements = Statements(pair.beta.context.store)
     assert asyncio.run(_take(pair, parcels, named=named)) == [204] * MANY
+    asked = statements.reading
     # A few are asked for the turn itself, and one for each sender, however many arrive.
     assert len(asked) <= (12 if named else MANY + 12), "\n".join(asked)
     assert named or len(asked) > MANY

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -30,30 +29,24 @@ from oncewire.message.ids import Party, Service
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Duration
 from oncewire.protocol.notes import HoldLifted, HoldSet, Kind, Trimmed
 from oncewire.protocol.states import IncomingState, OutgoingState
-from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
-from oncewire.store.sqlite.store import SqliteStore
 from oncewire.wire import codec
 from oncewire.wire.ebms2.blocks import SIGNAL_SERVICE
 from oncewire.wire.parcel import Parcel
-from tests.handler.network import Network, TestWorld, agreement_text
+from tests.handler.network import Network, Stores, TestWorld, agreement_text
 
 KEPT = DAY
 TERMS = '[delivery]\ntimeout = "PT1S"\nretry_interval = "PT1S"\nretries = 2\n'
 MakePair = Callable[..., Network]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def pair_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakePair]:
+@pytest.fixture
+def pair_of(stores: Stores) -> Iterator[MakePair]:
     """Makes pairs whose stores are of one kind."""
     made: list[Network] = []
 
-    def open_store(name: str) -> Store:
-        return SqliteStore.open(tmp_path / f"{name}.db", node=name)
-
     def make(profile: str = "ebms2", extra: str = TERMS, **more: object) -> Network:
-        store = MemoryStore if request.param == "memory" else open_store
-        pair = Network.pair(profile, extra, store=store, **more)  # type: ignore[arg-type]
+        pair = Network.pair(profile, extra, store=stores, **more)  # type: ignore[arg-type]
         made.append(pair)
         return pair
 

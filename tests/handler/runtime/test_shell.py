@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
-import apsw
 import pytest
 from msgspec.structs import replace
 
@@ -22,8 +19,8 @@ from oncewire.journal.row import Row
 from oncewire.lab.simulation.plan import Options
 from oncewire.message.envelope import Payload
 from oncewire.message.ids import Service
-from oncewire.store.sqlite.store import SqliteStore
-from tests.handler.network import Network
+from tests.handler.network import Network, Stores
+from tests.handler.test_one_turn import Statements
 from tests.simulation.given import CPA_ID, world_of
 
 
@@ -280,19 +277,11 @@ async def test_memory_that_ends_while_somebody_looks_ends_the_turns() -> None:
 
 
 async def test_submissions_of_one_turn_are_looked_up_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_disk: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair = Network.pair(store=lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name))
-    shell, store = CommitLoop(pair.alpha, lambda action: None), pair.alpha.context.store
-    assert isinstance(store, SqliteStore)
-    assert store._connection is not None
-    asked: list[str] = []
-
-    def note(event: dict[str, Any]) -> None:
-        if event["sql"].startswith("SELECT"):
-            asked.append(event["sql"])
-
-    store._connection.trace_v2(apsw.SQLITE_TRACE_STMT, note)
+    pair = Network.pair(store=on_disk)
+    shell = CommitLoop(pair.alpha, lambda action: None)
+    statements = Statements(pair.alpha.context.store)
     monkeypatch.setattr("oncewire.handler.runtime.commit_loop.TURN_SECONDS", 60.0)
     unnamed = replace(order(0), message_id=None)
     verbs = [
@@ -303,5 +292,5 @@ async def test_submissions_of_one_turn_are_looked_up_together(
     shell.turn()
     accepted = await asyncio.gather(*verbs)
     assert len({one.message_id for one in accepted}) == TURN_FEW
-    assert len(asked) < TURN_FEW, asked
+    assert len(statements.reading) < TURN_FEW, statements.reading
     pair.close()

@@ -108,9 +108,7 @@ def test_the_pulse_remembers_the_latest_beat_of_a_minute() -> None:
     assert pulse.lag == 0.2
 
 
-def test_an_outage_is_told_at_once_and_then_once_a_minute(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_outage_is_told_at_once_and_then_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
     outages = Outages("the store does not answer", lambda: now[0])
     for _ in range(5):
