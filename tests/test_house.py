@@ -312,12 +312,12 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 
 BOUNDS = {
     "modules": 354,
-    "lines": 114_104,
-    "code_lines": 81_514,
+    "lines": 113_649,
+    "code_lines": 81_052,
     "import_depth": 18,
     "circles_loaded": 0,
     "circles_named": 0,
-    "import_share": 9.9,
+    "import_share": 9.8,
     "once_share": 19.0,
     "under_60_lines": 1,
 }

@@ -63,12 +63,7 @@ class EbxmlError(OncewireError):
     code: ClassVar[str] = "Unknown"
 
     def __init__(
-        self,
-        problem: str,
-        *,
-        location: str = "",
-        severity: str = "Error",
-        remedy: str = "",
+        self, problem: str, *, location: str = "", severity: str = "Error", remedy: str = ""
     ) -> None:
         super().__init__(problem, remedy=remedy)
         self.location = location

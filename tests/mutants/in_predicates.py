@@ -68,9 +68,9 @@ IN_PREDICATES: tuple[Mutant, ...] = (
         "any acknowledgement will do",
         f"{f'{_PREDICATES}.sender'}:_judge_given",
         "if has_it and row.ref_to not in given:\n"
-        "    subject.found('S10', ViolationKind.UNMATCHED_ACK, trace.node, f'The acknowledgement {row.ref_to} was accepted, which {row.peer} never gave.')",
+        "    subject.found(ViolationKind.UNMATCHED_ACK, trace.node, f'The acknowledgement {row.ref_to} was accepted, which {row.peer} never gave.')",
         "if False:\n"
-        "    subject.found('S10', ViolationKind.UNMATCHED_ACK, trace.node, f'The acknowledgement {row.ref_to} was accepted, which {row.peer} never gave.')",
+        "    subject.found(ViolationKind.UNMATCHED_ACK, trace.node, f'The acknowledgement {row.ref_to} was accepted, which {row.peer} never gave.')",
         tests=(f"{_DAMAGED}[an_acknowledgement_nobody_gave (window)]",),
     ),
     Mutant(
@@ -243,10 +243,10 @@ IN_PREDICATES: tuple[Mutant, ...] = (
         "a hub may take back the To Party's word",
         f"{f'{_PREDICATES}.sender'}:judge_taken_back",
         "if row.seq < failed.seq and notes.Acknowledged.read(row.detail).final:\n"
-        "    subject.found('taken back', ViolationKind.TAKEN_BACK, trace.node, 'It was set to failed although the To Party itself had acknowledged it.')\n"
+        "    subject.found(ViolationKind.TAKEN_BACK, trace.node, 'It was set to failed although the To Party itself had acknowledged it.')\n"
         "    break",
         "if False:\n"
-        "    subject.found('taken back', ViolationKind.TAKEN_BACK, trace.node, 'It was set to failed although the To Party itself had acknowledged it.')\n"
+        "    subject.found(ViolationKind.TAKEN_BACK, trace.node, 'It was set to failed although the To Party itself had acknowledged it.')\n"
         "    break",
         tests=_JOURNAL,
     ),
@@ -271,11 +271,11 @@ IN_PREDICATES: tuple[Mutant, ...] = (
         f"{f'{_PREDICATES}.receiver'}:judge_given",
         "for row in trace.kinds.get(HANDED_OVER, ()):\n"
         "    if row.digest is not None and row.digest not in verified:\n"
-        "        subject.found('S15', ViolationKind.ALTERED, trace.node, 'The application was given other content than was split.' if joined else 'The application was given other content than was received and verified.')\n"
+        "        subject.found(ViolationKind.ALTERED, trace.node, 'The application was given other content than was split.' if joined else 'The application was given other content than was received and verified.')\n"
         "        return",
         "for row in trace.kinds.get(HANDED_OVER, ())[:1]:\n"
         "    if row.digest is not None and row.digest not in verified:\n"
-        "        subject.found('S15', ViolationKind.ALTERED, trace.node, 'The application was given other content than was split.' if joined else 'The application was given other content than was received and verified.')\n"
+        "        subject.found(ViolationKind.ALTERED, trace.node, 'The application was given other content than was split.' if joined else 'The application was given other content than was received and verified.')\n"
         "        return",
         tests=_JOURNAL,
     ),
@@ -283,9 +283,9 @@ IN_PREDICATES: tuple[Mutant, ...] = (
         "a calm world may tell of failures",
         f"{f'{_PREDICATES}.receiver'}:judge_calm",
         "if alarm in trace.kinds and (not subject.has(ViolationKind.WRONG_OUTCOME)):\n"
-        "    subject.found('L3', ViolationKind.WRONG_OUTCOME, trace.node, f'Nothing went wrong in this world, and it has a row {alarm!r}.')",
+        "    subject.found(ViolationKind.WRONG_OUTCOME, trace.node, f'Nothing went wrong in this world, and it has a row {alarm!r}.')",
         "if False:\n"
-        "    subject.found('L3', ViolationKind.WRONG_OUTCOME, trace.node, f'Nothing went wrong in this world, and it has a row {alarm!r}.')",
+        "    subject.found(ViolationKind.WRONG_OUTCOME, trace.node, f'Nothing went wrong in this world, and it has a row {alarm!r}.')",
         tests=_JOURNAL,
     ),
     Mutant(

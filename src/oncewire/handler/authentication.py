@@ -27,13 +27,7 @@ from oncewire.errors import EbxmlError, MimeProblem, SecurityFailure
 from oncewire.handler.actions import REPLY, Source
 from oncewire.handler.encryption import Opening, closed_for_others
 from oncewire.handler.route import peer_label
-from oncewire.message.envelope import (
-    Acknowledgment,
-    Header,
-    Message,
-    MessageKind,
-    SignedDigest,
-)
+from oncewire.message.envelope import Acknowledgment, Header, Message, MessageKind, SignedDigest
 from oncewire.message.form import Security
 from oncewire.message.instant import Instant
 from oncewire.store.records import StoredParcel

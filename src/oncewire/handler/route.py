@@ -210,8 +210,7 @@ def with_number(message: Message, sequence: SequenceNumber, terms: Terms) -> Mes
     if terms.scope is Scope.CONVERSATION:
         return replace(message, order=sequence)
     return replace(
-        message,
-        routing=(*message.routing[:-1], replace(message.routing[-1], sequence=sequence)),
+        message, routing=(*message.routing[:-1], replace(message.routing[-1], sequence=sequence))
     )
 
 

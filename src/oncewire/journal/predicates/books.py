@@ -53,13 +53,13 @@ def judge_facts(subject: Subject) -> None:
         return
     problem = _problem_of_to(subject, submitted)
     if problem is not None:
-        subject.found("books", ViolationKind.CONTRADICTION, submitted.node, problem)
+        subject.found(ViolationKind.CONTRADICTION, submitted.node, problem)
         return
     for trace in subject.traces:
         for row in trace.kinds.get(RECEIVED, ()):
             problem = _problem_of_facts(submitted, row)
             if problem is not None:
-                subject.found("books", ViolationKind.CONTRADICTION, trace.node, problem)
+                subject.found(ViolationKind.CONTRADICTION, trace.node, problem)
                 return
 
 
@@ -107,7 +107,7 @@ def judge_ways(subject: Subject) -> None:
             or _problem_of_acknowledgements(subject, trace)
         )
         if problem is not None:
-            subject.found("books", ViolationKind.CONTRADICTION, trace.node, problem)
+            subject.found(ViolationKind.CONTRADICTION, trace.node, problem)
             return
 
 

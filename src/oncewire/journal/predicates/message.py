@@ -71,7 +71,7 @@ def judge_steps(subject: Subject) -> None:
     for trace in subject.traces:
         problem = _problem_of_order(trace)
         if problem is not None:
-            subject.found("steps", ViolationKind.IMPOSSIBLE_ORDER, trace.node, problem)
+            subject.found(ViolationKind.IMPOSSIBLE_ORDER, trace.node, problem)
 
 
 def _problem_of_order(trace: Trace) -> str | None:
@@ -108,7 +108,7 @@ def judge_arrival(subject: Subject) -> None:
             for row in trace.kinds.get(kind, ()):
                 problem = _problem_of_arrived(subject, arrival, row)
                 if problem is not None:
-                    subject.found("steps", ViolationKind.CONTRADICTION, trace.node, problem)
+                    subject.found(ViolationKind.CONTRADICTION, trace.node, problem)
                     return
 
 
@@ -162,7 +162,7 @@ def judge_kept(subject: Subject) -> None:
             return
         problem = next(_problems_of_kept(subject, trace), None)
         if problem is not None:
-            subject.found("steps", ViolationKind.CONTRADICTION, trace.node, problem)
+            subject.found(ViolationKind.CONTRADICTION, trace.node, problem)
 
 
 def _problems_of_kept(subject: Subject, trace: Trace) -> Iterator[str]:
@@ -211,29 +211,30 @@ def _problems_of_kept(subject: Subject, trace: Trace) -> Iterator[str]:
 
 
 PREDICATES = (
-    judge_steps,
-    receiver.judge_given,
-    sender.judge_invention,
-    receiver.judge_once,
-    sender.judge_acknowledgments,
-    receiver.judge_durability,
-    receiver.judge_delivery,
-    sender.judge_taken_back,
-    sender.judge_honesty,
-    sender.judge_told,
-    receiver.judge_content,
-    books.judge_facts,
-    books.judge_ways,
-    books.judge_terms,
-    sender.judge,
-    judge_arrival,
-    judge_kept,
-    receiver.judge_hop,
-    receiver.judge_authenticity,
-    receiver.judge_calm,
-    books.judge_restored,
+    ("steps", judge_steps),
+    ("S15", receiver.judge_given),
+    ("S1", sender.judge_invention),
+    ("S2", receiver.judge_once),
+    ("S10", sender.judge_acknowledgments),
+    ("S3", receiver.judge_durability),
+    ("S4", receiver.judge_delivery),
+    ("taken back", sender.judge_taken_back),
+    ("S5", sender.judge_honesty),
+    ("told", sender.judge_told),
+    ("S9", receiver.judge_content),
+    ("books", books.judge_facts),
+    ("books", books.judge_ways),
+    ("books", books.judge_terms),
+    ("S11", sender.judge),
+    ("steps", judge_arrival),
+    ("steps", judge_kept),
+    ("S12", receiver.judge_hop),
+    ("S14", receiver.judge_authenticity),
+    ("L3", receiver.judge_calm),
+    ("books", books.judge_restored),
 )
-"""In this order: a later one passes over what an earlier one has told already."""
+"""The promises and who judges them, in this order: a later judge passes over what an earlier one
+has told already."""
 
 
 class Extent(StrEnum):
@@ -285,7 +286,7 @@ def find_violations(subject: Subject) -> bool:
     the message, because what is said of it cannot be believed or explained."""
     context = subject.context
     doubted = subject.message_id in context.doubted
-    for judge in PREDICATES:
+    for subject.predicate, judge in PREDICATES:
         try:
             judge(subject)
         except TermsMissing as missing:

@@ -46,7 +46,6 @@ def judge_once(subject: Subject) -> None:
         confirmations += len(trace.kinds.get(CONFIRMED, ()))
     if confirmations > 1 and confirmations > _arrivals(subject):
         subject.found(
-            "S2",
             ViolationKind.TWICE,
             subject.traces[0].node,
             f"Applications confirmed it {confirmations} times.",
@@ -56,7 +55,7 @@ def judge_once(subject: Subject) -> None:
         rows = trace.kinds.get(HANDED_OVER)
         problem = _problem(subject, trace, rows) if rows is not None else None
         if problem is not None:
-            subject.found("S2", ViolationKind.TWICE, trace.node, problem)
+            subject.found(ViolationKind.TWICE, trace.node, problem)
             return
 
 
@@ -133,7 +132,6 @@ def judge_given(subject: Subject) -> None:
         for row in trace.kinds.get(HANDED_OVER, ()):
             if row.digest is not None and row.digest not in verified:
                 subject.found(
-                    "S15",
                     ViolationKind.ALTERED,
                     trace.node,
                     "The application was given other content than was split."
@@ -153,7 +151,7 @@ def judge_content(subject: Subject) -> None:
     for trace in subject.traces:
         problem = _content_problem(trace)
         if problem is not None:
-            subject.found("S9", ViolationKind.ALTERED, trace.node, problem)
+            subject.found(ViolationKind.ALTERED, trace.node, problem)
             return
 
 
@@ -192,7 +190,6 @@ def judge_authenticity(subject: Subject) -> None:
             said = notes.Received.read(row.detail)
             if said.signature_required and said.signature != "verified":
                 subject.found(
-                    "S14",
                     ViolationKind.UNSIGNED,
                     trace.node,
                     "It was handed over, but its signature does not cover all that was used.",
@@ -219,7 +216,6 @@ def judge_durability(subject: Subject) -> None:
             stored = trace.first(RECEIVED) or trace.first(FORWARDED)
             if stored is None or stored.seq > acknowledged.seq:
                 subject.found(
-                    "S3",
                     ViolationKind.ACK_WITHOUT_STORE,
                     trace.node,
                     "Its acknowledgement left before the message was stored.",
@@ -246,7 +242,6 @@ def _judge_memory(subject: Subject, trace: Trace) -> None:
             continue
         if elapsed(before, row) <= terms.persist_duration:
             subject.found(
-                "S3",
                 ViolationKind.FORGOTTEN,
                 trace.node,
                 "A copy was stored as if it were the first: the node had forgotten the message.",
@@ -271,7 +266,6 @@ def _judge_acknowledged(subject: Subject, trace: Trace, row: Row) -> None:
     silent = _without_it(subject, peer)
     if silent is not None and not _is_cut_off(subject, silent, row):
         subject.found(
-            "S3",
             ViolationKind.ACK_WITHOUT_STORE,
             trace.node,
             f"{silent} acknowledged it, but its journal does not have it.",
@@ -331,7 +325,6 @@ def judge_delivery(subject: Subject) -> None:
             elif standing is not None and standing.kind == FAILED:
                 if not (subject.was_told(trace) or arrived(subject) or _is_part(submitted)):
                     subject.found(
-                        "S4",
                         ViolationKind.UNNOTIFIED,
                         trace.node,
                         "It failed, and its From Party was not told.",
@@ -389,7 +382,6 @@ def _judge_given_up(subject: Subject, trace: Trace) -> None:
     if by is None or trace.confirmations or not (promised and reliable):
         return
     subject.found(
-        "S4",
         ViolationKind.LOST,
         trace.node,
         f"It was given up by {by} where it had arrived: no application has it.",
@@ -409,14 +401,10 @@ def _judge_receiver(subject: Subject, trace: Trace) -> None:
             # A notice that gets lost is judged by itself, as it is where the message went on.
             return
         subject.found(
-            "S4",
-            ViolationKind.LOST,
-            trace.node,
-            "It was acknowledged and stored, but never handed over.",
+            ViolationKind.LOST, trace.node, "It was acknowledged and stored, but never handed over."
         )
     elif not trace.confirmations:
         subject.found(
-            "S4",
             ViolationKind.UNCONFIRMED,
             trace.node,
             "It was handed over, but no application ever confirmed it.",
@@ -429,18 +417,18 @@ def judge_open(subject: Subject, trace: Trace, row: Row) -> None:
         return
     if arrived(subject):
         subject.found(
-            "L1",
             ViolationKind.UNFINISHED,
             trace.node,
             "It arrived and all its timers have run out, but its sender has no outcome for it.",
+            predicate="L1",
         )
     else:
         was = "sent" if SENT in trace.kinds else "taken for delivery, never sent"
         subject.found(
-            "S12" if FORWARDED in trace.kinds else "S4",
             ViolationKind.LOST,
             trace.node,
             f"It was {was}, no application has it, and nobody was told.",
+            predicate="S12" if FORWARDED in trace.kinds else "S4",
         )
 
 
@@ -467,7 +455,6 @@ def judge_calm(subject: Subject) -> None:
         for trace in subject.traces:
             if alarm in trace.kinds and not subject.has(ViolationKind.WRONG_OUTCOME):
                 subject.found(
-                    "L3",
                     ViolationKind.WRONG_OUTCOME,
                     trace.node,
                     f"Nothing went wrong in this world, and it has a row {alarm!r}.",
@@ -475,7 +462,6 @@ def judge_calm(subject: Subject) -> None:
     if subject.submitted is None or arrived(subject) or subject.has(ViolationKind.LOST):
         return
     subject.found(
-        "L3",
         ViolationKind.LOST,
         subject.submitted.node,
         "Nothing went wrong in this world, and no application has it.",
@@ -504,7 +490,6 @@ def judge_hop(subject: Subject) -> None:
                     judge_open(subject, trace, trace.kinds[FORWARDED][0])
                 elif standing.kind == FAILED and not subject.was_told(trace):
                     subject.found(
-                        "S12",
                         ViolationKind.UNNOTIFIED,
                         trace.node,
                         "This hub took responsibility, failed, and did not tell the From Party.",
@@ -531,7 +516,6 @@ def _judge_notice(subject: Subject, trace: Trace) -> None:
         owed = last is not None and last.kind == SEND_FAILED
     if owed:
         subject.found(
-            "S12",
             ViolationKind.UNNOTIFIED,
             trace.node,
             "It tells the From Party of a failure, nobody took it, and the operator was not told.",

@@ -54,7 +54,7 @@ def judge_honesty(subject: Subject) -> None:
         submitted = notes.Submitted() if SUBMITTED not in kinds else _submitted(trace)
         if submitted.is_part and NOTIFIED in kinds:
             sentence = "Its From Party was told of a part, and not of its document."
-            subject.found("S5", ViolationKind.WRONG_OUTCOME, trace.node, sentence)
+            subject.found(ViolationKind.WRONG_OUTCOME, trace.node, sentence)
             continue
         whole = submitted.split_id is not None and not submitted.is_part
         problem = (
@@ -64,7 +64,7 @@ def judge_honesty(subject: Subject) -> None:
             or _problem_of_delivery(subject, trace)
         )
         if problem is not None:
-            subject.found("S5", ViolationKind.WRONG_OUTCOME, trace.node, problem)
+            subject.found(ViolationKind.WRONG_OUTCOME, trace.node, problem)
 
 
 def _submitted(trace: Trace) -> notes.Submitted:
@@ -175,14 +175,12 @@ def judge_told(subject: Subject) -> None:
             continue
         if subject.is_notice:
             subject.found(
-                "told",
                 ViolationKind.NEEDLESS_NOTICE,
                 trace.node,
                 "It is the notice of a failure itself, and its own failure was told by another.",
             )
         elif _told_too_often(trace):
             subject.found(
-                "told",
                 ViolationKind.UNTOLD,
                 trace.node,
                 "It is recorded as told more often than it failed.",
@@ -229,7 +227,6 @@ def judge_taken_back(subject: Subject) -> None:
         for row in trace.kinds.get(ACKNOWLEDGED, ()):
             if row.seq < failed.seq and notes.Acknowledged.read(row.detail).final:
                 subject.found(
-                    "taken back",
                     ViolationKind.TAKEN_BACK,
                     trace.node,
                     "It was set to failed although the To Party itself had acknowledged it.",
@@ -250,7 +247,6 @@ def judge_invention(subject: Subject) -> None:
         if rows is None:
             if CONFIRMED in trace.kinds:
                 subject.found(
-                    "S1",
                     ViolationKind.INVENTED,
                     trace.node,
                     "It was confirmed, but it was never handed over.",
@@ -277,7 +273,6 @@ def _judge_unreceived(subject: Subject, trace: Trace, row: Row) -> None:
     source = row if row.terms_id is not None else subject.submitted
     if source is None or subject.context.terms_of(source).reliable:
         subject.found(
-            "S1",
             ViolationKind.INVENTED,
             trace.node,
             "It was handed over, but this node never received it.",
@@ -308,7 +303,7 @@ def _judge_origin(subject: Subject, trace: Trace, row: Row, received: list[Row])
     else:
         return
     if not subject.has(kind):
-        subject.found("S1", kind, trace.node, f"It was handed over, {problem}.")
+        subject.found(kind, trace.node, f"It was handed over, {problem}.")
 
 
 def _origin(subject: Subject, peer: str | None) -> str | None:
@@ -364,7 +359,7 @@ def _judge_match(subject: Subject, trace: Trace, row: Row, settled: Row | None) 
         problem = f"An acknowledgement of {row.peer} was accepted, who was never sent the message."
     else:
         return True
-    subject.found("S10", ViolationKind.UNMATCHED_ACK, trace.node, problem)
+    subject.found(ViolationKind.UNMATCHED_ACK, trace.node, problem)
     return False
 
 
@@ -387,7 +382,6 @@ def _judge_given(subject: Subject, trace: Trace, row: Row, said: notes.Acknowled
     )
     if has_it and row.ref_to not in given:
         subject.found(
-            "S10",
             ViolationKind.UNMATCHED_ACK,
             trace.node,
             f"The acknowledgement {row.ref_to} was accepted, which {row.peer} never gave.",
@@ -425,7 +419,6 @@ def _judge_signature(subject: Subject, trace: Trace, said: notes.Acknowledged) -
     wanted = terms.hop_ack_requested if said.hop else terms.ack_requested
     if wanted is AckRequest.SIGNED:
         subject.found(
-            "S10",
             ViolationKind.UNSIGNED,
             trace.node,
             "A signed acknowledgement was agreed; the accepted one is not, or signs other content.",
@@ -478,7 +471,6 @@ def _judge_attempts(subject: Subject, trace: Trace, terms: Terms, sends: list[Ro
         before[way] = (count + 1, row)
         if count >= allowed:
             subject.found(
-                "S11",
                 ViolationKind.TOO_MANY_RETRIES,
                 trace.node,
                 f"Attempt {count + 1} was made where {allowed} were agreed.",
@@ -544,7 +536,6 @@ def _judge_ends(subject: Subject, trace: Trace, terms: Terms, sends: list[Row]) 
             asked = seq
         elif quiet_until == ALWAYS:
             subject.found(
-                "S11",
                 ViolationKind.LATE_SEND,
                 trace.node,
                 "It was sent again after it had been acknowledged or had failed.",
@@ -582,7 +573,7 @@ def _judge_giving_up(subject: Subject, trace: Trace, terms: Terms) -> None:
     for row in trace.kinds.get(FAILED, ()):
         problem = problem or _problem_of_failed(trace, terms, row)
     if problem is not None:
-        subject.found("S11", ViolationKind.GAVE_UP_EARLY, trace.node, problem)
+        subject.found(ViolationKind.GAVE_UP_EARLY, trace.node, problem)
 
 
 def _problem_of_exhausted(trace: Trace, terms: Terms, row: Row) -> str | None:

@@ -51,6 +51,8 @@ class Subject:
         self.traces = traces
         self.context = context
         self.violations: list[Violation] = []
+        # The promise that is judged now; see `message.PREDICATES`.
+        self.predicate = ""
         self.submitted: Row | None = None
         self.submitted_digests: set[str] = set()
         for trace in traces:
@@ -123,7 +125,7 @@ class Subject:
             since = 0 if by_instant else min(positions)
             jump = self.context.jump(trace.node, since, max(positions))
         if jump is None:
-            self.found("S11", kind, trace.node, sentence)
+            self.found(kind, trace.node, sentence)
         else:
             self.tell(jump)
 
@@ -154,11 +156,14 @@ class Subject:
             return True
         return (INCIDENT in trace.kinds or ABANDONED in trace.kinds) and self.is_notice
 
-    def found(self, predicate: str, kind: ViolationKind, node: str, sentence: str) -> None:
-        """Note a violation of this message."""
+    def found(
+        self, kind: ViolationKind, node: str, sentence: str, *, predicate: str | None = None
+    ) -> None:
+        """Note a violation of this message, by default of the promise that is judged now."""
         channel = self.submitted.channel if self.submitted is not None else None
+        broken = predicate or self.predicate
         self.violations.append(
-            Violation(predicate, kind.value, self.message_id, channel, node, sentence)
+            Violation(broken, kind.value, self.message_id, channel, node, sentence)
         )
 
     def tell(self, found: Violation | None) -> None:
