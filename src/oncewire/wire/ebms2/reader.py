@@ -135,13 +135,7 @@ class Ebms2Reading(Findings):
                 unknown.append(block)
         # Without it no ErrorList can be addressed: the answer is a SOAP Fault (§4.2).
         if message_header is None:
-            self.fault(
-                SoapFault(
-                    "Client",
-                    "the SOAP Header holds no eb:MessageHeader",
-                    remedy="send an ebMS 2.0 message",
-                )
-            )
+            self._refuse("the SOAP Header holds no eb:MessageHeader", "send an ebMS 2.0 message")
             return
         # After the header: what is no ebMS message at all is refused as that.
         for block in unknown:
@@ -149,6 +143,10 @@ class Ebms2Reading(Findings):
         if body is not None:
             self._body(body)
         self._complete(payloads)
+
+    def _refuse(self, problem: str, remedy: str = "") -> None:
+        """What is no ebMS message is answered with a SOAP Fault (§4.2)."""
+        self.fault(SoapFault("Client", problem, remedy=remedy))
 
     def _split_envelope(self) -> tuple[Element | None, Element | None]:
         header = body = None
@@ -159,19 +157,9 @@ class Ebms2Reading(Findings):
             elif tag == n.BODY and body is None:
                 body = child
             elif tag in (n.HEADER, n.BODY):
-                self.fault(
-                    SoapFault(
-                        "Client",
-                        "the SOAP Envelope has two Headers or two Bodies",
-                        remedy="send one of each",
-                    )
-                )
+                self._refuse("the SOAP Envelope has two Headers or two Bodies", "send one of each")
         if header is None:
-            self.fault(
-                SoapFault(
-                    "Client", "the SOAP Envelope has no Header", remedy="send an ebMS 2.0 message"
-                )
-            )
+            self._refuse("the SOAP Envelope has no Header", "send an ebMS 2.0 message")
         elif body is None:
             # Required (SOAP 1.1 §4.3), but an acknowledgement has nothing to put there.
             self.note("the SOAP Envelope has no Body")
@@ -223,9 +211,7 @@ class Ebms2Reading(Findings):
                 self.status_response = status_response(child, self)
             elif tag == n.FAULT:
                 # A Fault answers a message and carries none (SOAP 1.1 §4.4).
-                self.fault(
-                    SoapFault("Client", "the Body holds a SOAP Fault beside an ebXML header")
-                )
+                self._refuse("the Body holds a SOAP Fault beside an ebXML header")
 
     # MessageHeader (§3.1): parties, agreement, service, MessageData.
 
