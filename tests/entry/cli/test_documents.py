@@ -1,7 +1,6 @@
 """Large documents through commands and programs: files, pipes and open files go in, and come out
 as they were, under their names."""
 
-import asyncio
 import hashlib
 import io
 import os
@@ -19,6 +18,7 @@ from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.errors import InvalidValue, NotHere
 from tests.entry.served import Served
 from tests.entry.terminal import run, run_json
+from tests.waiting import until
 
 MEGABYTE = 1024 * 1024
 pytestmark = pytest.mark.long
@@ -150,28 +150,16 @@ def test_an_open_file_is_read_once(served: Served, large: Path) -> None:
             acme.send("globex", text)  # type: ignore[arg-type]
 
 
-def test_what_is_cut_off_on_the_socket_leaves_nothing(served: Served, large: Path) -> None:
+async def test_what_is_cut_off_on_the_socket_leaves_nothing(served: Served, large: Path) -> None:
     settings = load(served.folder / "acme", environ={}).settings
     spool = settings.path(settings.store.spool)
-
-    async def cut() -> None:
-        remote = await Remote.connect(socket_path(settings))
-        assert remote is not None
-        _, writer = remote._idle.pop()
-        line = b'{"oncewire": 3, "verb": "send", "arguments": {}, "bytes": [null]}\n'
-        piece = large.read_bytes()[:MEGABYTE]
-        writer.write(line + 2 * (len(piece).to_bytes(4) + piece))
-        await writer.drain()
-        for _ in range(200):
-            if list(spool.glob("*.part")):
-                break
-            await asyncio.sleep(0.05)
-        assert list(spool.glob("*.part"))
-        writer.transport.abort()
-        for _ in range(200):
-            if not list(spool.iterdir()):
-                return
-            await asyncio.sleep(0.05)
-
-    asyncio.run(cut())
-    assert list(spool.iterdir()) == []
+    remote = await Remote.connect(socket_path(settings))
+    assert remote is not None
+    _, writer = remote._idle.pop()
+    line = b'{"oncewire": 3, "verb": "send", "arguments": {}, "bytes": [null]}\n'
+    piece = large.read_bytes()[:MEGABYTE]
+    writer.write(line + 2 * (len(piece).to_bytes(4) + piece))
+    await writer.drain()
+    await until(lambda: list(spool.glob("*.part")))
+    writer.transport.abort()
+    await until(lambda: list(spool.iterdir()) == [])

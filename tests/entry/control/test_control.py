@@ -302,8 +302,8 @@ def test_a_crowd_at_the_socket_is_no_handler_that_stopped(
     assert "try again" in refused.value.remedy
 
 
-def test_who_comes_in_a_crowd_waits_its_turn(tmp_path: Path) -> None:
-    async def meet(listener: socket.socket) -> None:
+async def test_who_comes_in_a_crowd_waits_its_turn(tmp_path: Path) -> None:
+    with crowded(tmp_path / "s.sock") as listener:
         coming = asyncio.create_task(Remote.connect(tmp_path / "s.sock"))
         await asyncio.sleep(0.05)
         assert not coming.done()
@@ -311,9 +311,6 @@ def test_who_comes_in_a_crowd_waits_its_turn(tmp_path: Path) -> None:
         remote = await asyncio.wait_for(coming, 60)
         assert remote is not None
         await remote.close()
-
-    with crowded(tmp_path / "s.sock") as listener:
-        asyncio.run(meet(listener))
 
 
 async def test_what_is_too_much_for_one_answer_is_taken_in_several(

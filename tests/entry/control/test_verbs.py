@@ -250,30 +250,26 @@ class Waiter(MoreVerbs, Blocking):
         return asyncio.run(Doer().perform(method, method.bound(args, kwargs)))
 
 
-def test_a_definition_is_all_that_a_verb_needs(
+async def test_a_definition_is_all_that_a_verb_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (greet,) = verbs_of(MoreVerbs).values()
     monkeypatch.setitem(TABLE, "greet", greet)
-    assert Waiter().greet("good morning", held=True) is True
-
-    async def over_the_socket() -> tuple[bool, str]:
-        doer = Doer()
-        server = ControlServer(tmp_path / "s.sock", doer)  # type: ignore[arg-type]
-        await server.start()
-        remote = await Remote.connect(tmp_path / "s.sock")
-        assert remote is not None
-        try:
-            answer = await remote.perform(greet, greet.bind({"reason": "a new day"}))
-            wrong = {"verb": "greet", "arguments": {"reason": "x", "lowd": 1}}
-            with pytest.raises(InvalidValue, match="greet has no argument 'lowd'"):
-                await remote._exchange(language.ControlFrame(wrong), "")
-            return answer, doer.greeted
-        finally:
-            await remote.close()
-            await server.stop()
-
-    assert asyncio.run(over_the_socket()) == (False, "a new day")
+    assert await asyncio.to_thread(Waiter().greet, "good morning", held=True) is True
+    doer = Doer()
+    server = ControlServer(tmp_path / "s.sock", doer)  # type: ignore[arg-type]
+    await server.start()
+    remote = await Remote.connect(tmp_path / "s.sock")
+    assert remote is not None
+    try:
+        answer = await remote.perform(greet, greet.bind({"reason": "a new day"}))
+        wrong = {"verb": "greet", "arguments": {"reason": "x", "lowd": 1}}
+        with pytest.raises(InvalidValue, match="greet has no argument 'lowd'"):
+            await remote._exchange(language.ControlFrame(wrong), "")
+        assert (answer, doer.greeted) == (False, "a new day")
+    finally:
+        await remote.close()
+        await server.stop()
 
 
 def test_a_definition_is_a_command(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,31 +248,25 @@ def test_the_function_on_the_page_answers_on_the_connection_of_its_request(
 
 
 @pytest.mark.usefixtures("served")
-def test_the_program_on_the_page_takes_answers_and_confirms(
+async def test_the_program_on_the_page_takes_answers_and_confirms(
     pair: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def exchange() -> tuple[ReceivedMessage, int]:
-        async with open_party("acme") as acme, open_party("globex") as globex:
-            sent = await acme.send(
-                "globex", b"<order/>", options=SendOptions(message_id="m-1@acme")
-            )
-            assert await acme.wait(sent.message_id, 30) is Outcome.DELIVERED
-            await scope["work"]()
-            assert await globex.wait("re-m-1@acme", 30) is Outcome.DELIVERED
-            (answer,) = await acme.take()
-            # The loop begins anew: the same answer under the same id is no second message.
-            talk = {name: getattr(answer, name) for name in ("conversation_id", "service")}
-            kind = {"service_type": answer.service_type}
-            order = {**MESSAGE.facts(), **facts, **talk, **kind}
-            again = message_from(order, [b"<order/>"])
-            repeated = again.response("Accept", b"<accepted/>", message_id="re-m-1@acme")
-            assert (await globex.submit(repeated)).repeated
-            return answer, (await globex.status()).counts["in.confirmed"]
-
     monkeypatch.chdir(pair)
     facts = {"message_id": "m-1@acme", "cpa_id": "acme-globex"}
     scope: dict[str, Any] = {}
     exec(example("party.take"), scope)
-    answer, confirmed = asyncio.run(exchange())
+    async with open_party("acme") as acme, open_party("globex") as globex:
+        sent = await acme.send("globex", b"<order/>", options=SendOptions(message_id="m-1@acme"))
+        assert await acme.wait(sent.message_id, 30) is Outcome.DELIVERED
+        await scope["work"]()
+        assert await globex.wait("re-m-1@acme", 30) is Outcome.DELIVERED
+        (answer,) = await acme.take()
+        # The loop begins anew: the same answer under the same id is no second message.
+        talk = {name: getattr(answer, name) for name in ("conversation_id", "service")}
+        kind = {"service_type": answer.service_type}
+        order = {**MESSAGE.facts(), **facts, **talk, **kind}
+        again = message_from(order, [b"<order/>"])
+        repeated = again.response("Accept", b"<accepted/>", message_id="re-m-1@acme")
+        assert (await globex.submit(repeated)).repeated
+        assert (await globex.status()).counts["in.confirmed"] == 1
     assert (answer.message_id, answer.ref_to_message_id) == ("re-m-1@acme", "m-1@acme")
-    assert confirmed == 1
