@@ -1,5 +1,6 @@
 """What `doctor` finds, with its fix."""
 
+import asyncio
 import os
 import re
 from collections.abc import Iterable
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oncewire.entry.cli.doctor import _itself
+from oncewire.entry.cli.doctor import _answers
 from oncewire.entry.doctor import checkup
 from oncewire.entry.doctor.checkup import Finding, Grade
 from oncewire.entry.doctor.ping import Echo, Reached
@@ -203,7 +204,8 @@ def test_doctor_knows_that_a_proxy_is_before_us(
         return [Echo("acme", "itself", "https://x/msh", Reached.UNREACHABLE, said, 5, None)]
 
     monkeypatch.setattr("oncewire.entry.doctor.ping.ping", pinged)
-    (found,) = _itself(load(settings.folder, environ={}, flags=proxied).settings, 1.0)
+    behind = load(settings.folder, environ={}, flags=proxied).settings
+    (found,) = asyncio.run(_answers(behind, [], None, runs=True))
     assert found.grade.value == grade
 
 

@@ -58,7 +58,7 @@ def import_cpa(
 
     from oncewire.entry.party.agreements import understand
 
-    settings = _settings(config, needed=not check)
+    settings = _settings_of(config) if check else output.loaded(config).settings
     found = understand(file, settings, output.now(), own=own, profile=profile)
     if check or settings is None:
         from oncewire.agreement.agreement import Origin
@@ -94,16 +94,6 @@ def import_cpa(
     )
 
 
-def _settings(config: Path | None, *, needed: bool) -> Settings | None:
-    """The party's settings; a CPA can be looked at without any."""
-    try:
-        return output.loaded(config).settings
-    except NotHere:
-        if needed:
-            raise
-        return None
-
-
 def _facts(found: Understood) -> dict[str, object]:
     agreement = found.agreement
     return {
@@ -135,17 +125,13 @@ Own = Annotated[str, typer.Option("--own", help="Which party of a CPA we are: it
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    group = typer.Typer(
-        help="Agreements: what is agreed with a partner, checked and explained.",
-        no_args_is_help=True,
-    )
-    group.command("check")(check)
-    group.command("show")(show)
-    group.command("import")(import_cpa)
-    group.command("export")(export)
-    group.command("new")(new)
-    group.command("profiles")(profiles)
-    app.add_typer(group, name="agreement")
+    output.add_group(
+        app,
+        "agreement",
+        "Agreements: what is agreed with a partner, checked and explained.",
+        {"check": check, "show": show, "import": import_cpa, "export": export, "new": new,
+         "profiles": profiles},
+    )  # fmt: skip
 
 
 @output.answers
@@ -334,7 +320,9 @@ def _files(named: list[str] | None, own: str, config: Path | None) -> list[tuple
     from oncewire.entry.party.agreements import files_in
 
     if named and all(Path(name).is_file() for name in named):
-        return [(Path(name), own or _own_of(config)) for name in named]
+        here = None if own else _settings_of(config)
+        party = own or (here and here.party.party_id) or None
+        return [(Path(name), party) for name in named]
     settings = output.loaded(config).settings
     party = own or settings.party.party_id or None
     everything = files_in(settings.path(settings.agreements.folder))
@@ -344,17 +332,11 @@ def _files(named: list[str] | None, own: str, config: Path | None) -> list[tuple
 
 
 def _settings_of(config: Path | None) -> Settings | None:
-    """The settings, if there are any here; a file alone can be looked at without them."""
+    """The settings, if there are any here; a file can be looked at without them."""
     try:
         return output.loaded(config).settings
     except NotHere:
         return None
-
-
-def _own_of(config: Path | None) -> str | None:
-    """Our party id if there are settings here."""
-    settings = _settings_of(config)
-    return None if settings is None else settings.party.party_id or None
 
 
 def _find(name: str, files: tuple[Path, ...], own: str | None) -> Path:

@@ -13,7 +13,7 @@ from oncewire.entry.cli.output import Config, Json, Listing, Party, Report
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.control.verbs import user_name
 from oncewire.errors import NotAllowed, OncewireError
-from oncewire.message.instant import format_duration
+from oncewire.message.instant import DAY, format_duration, format_instant
 
 if TYPE_CHECKING:
     from oncewire.entry.admin.tokens import TokenFile
@@ -111,7 +111,6 @@ def problems_of(settings: Settings) -> Iterator[output.Problem]:
 
 def _key_problems(settings: Settings) -> Iterator[output.Problem]:
     from oncewire.entry.party.folder import describe_keys, is_private
-    from oncewire.message.instant import DAY, format_instant
 
     certificate = settings.path(settings.keys.certificate)
     key = settings.path(settings.keys.key)
@@ -252,13 +251,8 @@ def link_to(settings: Settings, roles: list[Permission] | tuple[Permission, ...]
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    config = typer.Typer(help="Settings: show them, check them.", no_args_is_help=True)
-    config.command("show")(show)
-    config.command("check")(check)
-    app.add_typer(config, name="config")
-    group = typer.Typer(help="Tokens of the admin port (REST).", no_args_is_help=True)
-    group.command("add")(add)
-    group.command("list")(listed)
-    group.command("remove")(remove)
-    app.add_typer(group, name="token")
+    says = "Settings: show them, check them."
+    output.add_group(app, "config", says, {"show": show, "check": check})
+    says = "Tokens of the admin port (REST)."
+    output.add_group(app, "token", says, {"add": add, "list": listed, "remove": remove})
     app.command("console")(console)

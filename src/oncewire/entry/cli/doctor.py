@@ -16,6 +16,7 @@ from oncewire.message.instant import moment
 
 if TYPE_CHECKING:
     from oncewire.entry.doctor.checkup import Finding
+    from oncewire.entry.party.agreements import Kept
     from oncewire.entry.party.settings import Settings
 
 
@@ -37,10 +38,17 @@ def doctor(
     with 1 if something is bad or an incident is open.
     """
 
-    from oncewire.entry.doctor.checkup import Grade
+    import asyncio
+
+    from oncewire.entry.doctor.checkup import Grade, check_agreements, look_here
 
     runs, handler = _handler(settings)
-    found = handler + _findings(settings, timeout if partners else None, runs=runs, quiet=json)
+    with output.progress("looking", 2, quiet=json) as advance:
+        found = [*handler, *look_here(settings, output.now())]
+        kept, _ = check_agreements(settings)
+        advance(1)
+        found += asyncio.run(_answers(settings, kept, timeout if partners else None, runs=runs))
+        advance(1)
     rows = [
         (finding.what, finding.grade, finding.finding, output.placed(finding.fix))
         for finding in found
@@ -61,80 +69,51 @@ def doctor(
 _INCIDENTS = "oncewire incidents"
 
 
-def _findings(
-    settings: Settings, timeout: float | None, *, runs: bool, quiet: bool
+async def _answers(
+    settings: Settings, kept: list[Kept], timeout: float | None, *, runs: bool
 ) -> list[Finding]:
-    """`runs`: whether a handler runs and works, so that it can be asked."""
-    import asyncio
-
+    """What is found by asking: our own endpoint, if a handler `runs` behind it, and within a
+    time-out the places that others leave parcels in for us, and the partners."""
     from oncewire.entry.doctor import checkup
     from oncewire.entry.doctor.ping import hear_pongs, probe_ways
     from oncewire.entry.doctor.ping import ping as ping_all
-
-    with output.progress("looking", 2, quiet=quiet) as advance:
-        found = list(checkup.look_here(settings, output.now()))
-        kept, _ = checkup.check_agreements(settings)
-        advance(1)
-        if runs:
-            found += _itself(settings, timeout or 5.0)
-        if timeout is not None:
-            found += _inboxes(settings, timeout)
-        if timeout is not None and kept:
-            echoes = asyncio.run(ping_all(settings, kept, timeout))
-            if runs:
-                # What goes by mail or by file takes longer than a look at everything may.
-                slow = [echo for echo in echoes if echo.milliseconds is None]
-                quick = [echo for echo in echoes if echo.milliseconds is not None]
-                echoes = asyncio.run(hear_pongs(settings, quick, timeout)) + slow
-            echoes += asyncio.run(probe_ways(settings, kept, timeout))
-            for echo in echoes:
-                found += checkup.judged(echo)
-        advance(1)
-    return found
-
-
-def _itself(settings: Settings, timeout: float) -> list[Finding]:
-    """A message through our own endpoint to our own handler, which runs."""
-    import asyncio
-
-    from oncewire.entry.doctor import checkup
-    from oncewire.entry.doctor.ping import ping as ping_all
     from oncewire.entry.party.partners import kept_itself
 
-    itself = kept_itself(settings)
-    if itself is None:
-        return []
-    (echo,) = asyncio.run(ping_all(settings, [itself], timeout))
-    proxied = not settings.http.tls and settings.endpoint_url.startswith("https:")
-    return [checkup.judged_itself(echo, proxied=proxied)]
-
-
-def _inboxes(settings: Settings, timeout: float) -> list[Finding]:
-    """The mailbox and the folders that others leave parcels in for us."""
-    import asyncio
-
-    from oncewire.entry.doctor.checkup import Finding, Grade, probe_inboxes
-
-    return [
-        Finding(
+    found = []
+    if runs and (itself := kept_itself(settings)) is not None:
+        (echo,) = await ping_all(settings, [itself], timeout or 5.0)
+        proxied = not settings.http.tls and settings.endpoint_url.startswith("https:")
+        found.append(checkup.judged_itself(echo, proxied=proxied))
+    if timeout is None:
+        return found
+    found += [
+        checkup.Finding(
             f"inbox over {inbox.transport}",
-            Grade.BAD if inbox.problem else Grade.GOOD,
+            checkup.Grade.BAD if inbox.problem else checkup.Grade.GOOD,
             f"{inbox.address}: {inbox.problem or 'it can be looked into'}",
             inbox.fix,
         )
-        for inbox in asyncio.run(probe_inboxes(settings, timeout))
+        for inbox in await checkup.probe_inboxes(settings, timeout)
     ]
+    if not kept:
+        return found
+    echoes = await ping_all(settings, kept, timeout)
+    if runs:
+        # What goes by mail or by file takes longer than a look at everything may.
+        slow = [echo for echo in echoes if echo.milliseconds is None]
+        quick = [echo for echo in echoes if echo.milliseconds is not None]
+        echoes = await hear_pongs(settings, quick, timeout) + slow
+    echoes += await probe_ways(settings, kept, timeout)
+    return found + [each for echo in echoes for each in checkup.judged(echo)]
 
 
 def _handler(settings: Settings) -> tuple[bool, list[Finding]]:
     """Whether one runs and works; with that, or whether it could, and what the application refuses
     that it is offered."""
-    import asyncio
-
     from oncewire.entry.cli.operator import running
     from oncewire.entry.doctor.checkup import Finding, Grade, refused_store
 
-    status, place = asyncio.run(running(settings)), output.at_party(settings)
+    status, place = running(settings), output.at_party(settings)
     if status is None:
         refused = refused_store(settings)
         if refused is not None:
@@ -309,9 +288,7 @@ def copied(
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    group = typer.Typer(help="Where messages are kept.", no_args_is_help=True)
-    group.command("copy")(copied)
-    app.add_typer(group, name="store")
+    output.add_group(app, "store", "Where messages are kept.", {"copy": copied})
     app.command("upgrade")(upgrade)
     app.command("doctor")(doctor)
     app.command("ping")(ping)

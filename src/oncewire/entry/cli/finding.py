@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncewire.errors import InvalidValue, NotHere, UnknownMessage
+from oncewire.errors import InvalidValue, NotHere, OncewireError, UnknownMessage
 from oncewire.message.ids import check_text
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ def complete_partner(context: typer.Context, incomplete: str) -> list[str]:
     """Names of partners for the shell's completion; silent where there is no party."""
     from oncewire.entry.party.agreements import files_in
     from oncewire.entry.party.settings import load
-    from oncewire.errors import OncewireError
 
     config = context.params.get("config")
     try:
@@ -43,7 +42,6 @@ def complete_message(context: typer.Context, incomplete: str) -> list[str]:
     """MessageIds of the latest messages for the shell's completion."""
     from oncewire.entry.party.settings import load
     from oncewire.entry.party.store import reading
-    from oncewire.errors import OncewireError
 
     config = context.params.get("config")
     try:

@@ -156,12 +156,10 @@ def why(settings: Party, message_id: MessageId, others: Others = None) -> Report
 def _live(settings: Settings, message_id: str, place: str) -> tuple[dict[str, Any], str]:
     """What only a handler that runs knows of a message: how far a large one is that leaves now;
     what the application raised when it was offered one. As facts, and as a sentence."""
-    import asyncio
-
     from oncewire.entry.cli.operator import running
     from oncewire.entry.messages.story import refused_words
 
-    status = asyncio.run(running(settings))
+    status = running(settings)
     if status is not None and message_id in status.transfers:
         sent, size = status.transfers[message_id]
         return {"bytes_sent": sent, "bytes_in_all": size}, ""

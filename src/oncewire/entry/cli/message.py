@@ -15,7 +15,6 @@ from oncewire.errors import EbxmlError, InvalidValue, OncewireError
 if TYPE_CHECKING:
     from oncewire.agreement.agreement import Agreement
     from oncewire.entry.messages.stored import Exchange
-    from oncewire.entry.messages.submitting import Words
     from oncewire.message.form import Form, Validation
     from oncewire.wire.inspection import Comparison
 
@@ -28,10 +27,8 @@ AgreementFile = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    group = typer.Typer(help="Messages: look into one, make one.", no_args_is_help=True)
-    group.command("decode")(decode)
-    group.command("build")(build)
-    app.add_typer(group, name="message")
+    says = "Messages: look into one, make one."
+    output.add_group(app, "message", says, {"decode": decode, "build": build})
     app.command("replay")(replay)
 
 
@@ -147,6 +144,7 @@ def _described(values: dict[str, Any]) -> Report:
 # --- build -------------------------------------------------------------------------------------
 
 
+@output.answers
 def build(
     to: Annotated[Path, typer.Option("--output", "-o", help="Where to write it.")],
     payload: Annotated[
@@ -175,31 +173,12 @@ def build(
     certificate: Annotated[Path | None, typer.Option(help="Sign: our certificate.")] = None,
     key: Annotated[Path | None, typer.Option(help="Sign: its private key.")] = None,
     bare: Annotated[bool, typer.Option("--bare", help="The body alone, without headers.")] = False,
-    json: Json = False,
-) -> None:
+) -> Report:
     """Make a message from options and payload files, for tests and questions.
 
     To have a document delivered reliably use `oncewire send` instead.
     """
 
-    from oncewire.entry.messages.submitting import Words
-
-    words = Words(
-        sender, receiver, cpa_id, service, action, message_id, conversation, ref_to, dialect, ack,
-        once, sync, sequence, time_to_live, tuple(payload or ()),
-    )  # fmt: skip
-    output.answer(lambda: _built(words, to, agreement, certificate, key, bare=bare), json=json)
-
-
-def _built(
-    words: Words,
-    to: Path,
-    agreement: Path | None,
-    certificate: Path | None,
-    key: Path | None,
-    *,
-    bare: bool,
-) -> Report:
     from oncewire.entry.files import write_new
     from oncewire.entry.messages import submitting
     from oncewire.entry.party.folder import describe_keys
@@ -207,6 +186,10 @@ def _built(
     from oncewire.wire import codec
     from oncewire.wire.parcel import as_file
 
+    words = submitting.Words(
+        sender, receiver, cpa_id, service, action, message_id, conversation, ref_to, dialect, ack,
+        once, sync, sequence, time_to_live, tuple(payload or ()),
+    )  # fmt: skip
     if (certificate is None) != (key is None):
         raise InvalidValue("a signature needs both", remedy="give --certificate and --key")
     world = RealWorld()

@@ -57,14 +57,12 @@ def status(settings: Party, json: Json = False) -> Report:
     Ends with status 6 if no handler runs or it does not work, else with 1 if an incident is open.
     """
 
-    import asyncio
-
     from oncewire.entry.party.store import find_replaced, find_restored, reading
 
     facts: dict[str, Any] = {"party": settings.party.name, "running": False}
     restored = find_restored(settings)
     facts |= {} if restored is None else {"restored": str(restored)}
-    found, replaced = asyncio.run(running(settings)), find_replaced(settings)
+    found, replaced = running(settings), find_replaced(settings)
     if replaced is not None:
         # What it holds is not what the party did: nothing of it is shown as that.
         facts["store"] = replaced.problem
@@ -154,7 +152,7 @@ ANSWERS_WITHIN = 6.0
 """Seconds within which a handler that lives says so."""
 
 
-async def running(settings: Settings) -> Status | None:
+def running(settings: Settings) -> Status | None:
     """The status of the handler that runs, or None; asked anew each time, so that one that hangs
     is not called running."""
     import asyncio
@@ -162,20 +160,23 @@ async def running(settings: Settings) -> Status | None:
     from oncewire.entry.control.client import Remote
     from oncewire.entry.party.store import owner_of, socket_path, store_path
 
-    remote = await Remote.connect(socket_path(settings))
-    if remote is None:
-        return None
-    try:
-        return await asyncio.wait_for(remote.status(), ANSWERS_WITHIN)
-    except TimeoutError:
-        why = f"its process has not answered for {ANSWERS_WITHIN:.0f} seconds"
-        return Status(settings.party.name, False, owner_of(store_path(settings)), stuck=why)
-    except StoreProblem as problem:
-        # It answers, though not from its store: that was replaced or removed under it.
-        pid = owner_of(store_path(settings))
-        return Status(settings.party.name, True, pid, stuck=problem.problem)
-    finally:
-        await remote.close()
+    async def asked() -> Status | None:
+        remote = await Remote.connect(socket_path(settings))
+        if remote is None:
+            return None
+        try:
+            return await asyncio.wait_for(remote.status(), ANSWERS_WITHIN)
+        except TimeoutError:
+            why = f"its process has not answered for {ANSWERS_WITHIN:.0f} seconds"
+            return Status(settings.party.name, False, owner_of(store_path(settings)), stuck=why)
+        except StoreProblem as problem:
+            # It answers, though not from its store: that was replaced or removed under it.
+            pid = owner_of(store_path(settings))
+            return Status(settings.party.name, True, pid, stuck=problem.problem)
+        finally:
+            await remote.close()
+
+    return asyncio.run(asked())
 
 
 @output.lists
@@ -610,14 +611,8 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command("status")(status)
     app.command("incidents")(incidents)
-    notices = typer.Typer(
-        help="Failures of what we sent that the application was not told of: take note of them.",
-        invoke_without_command=True,
-    )
-    notices.callback()(output.unless_named(listed))
-    notices.command("take")(take)
-    notices.command("confirm")(confirm)
-    app.add_typer(notices, name="notices")
+    says = "Failures of what we sent that the application was not told of: take note of them."
+    output.add_group(app, "notices", says, {"take": take, "confirm": confirm}, itself=listed)
     app.command("resend")(resend)
     groups: dict[str, typer.Typer] = {}
     for verb in TABLE.values():

@@ -444,7 +444,6 @@ def send(
     if each and len(files) > 1 and message_id:
         raise InvalidValue("several messages cannot share a MessageId", remedy="leave it out")
     options = SendOptions(service, action, conversation, message_id, ref_to, time_to_live or None)
-    from oncewire.entry.control.verbs import user_name
     from oncewire.entry.messages.submitting import find_agreement, payload_of, submission_of
     from oncewire.entry.party.agreements import load_readable
 
@@ -549,11 +548,6 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command("find")(_command("find", find))
     app.command("outbox")(_command("outbox", outbox))
-    inbox = typer.Typer(
-        help="What arrived: list it, take it, confirm it.", invoke_without_command=True
-    )
-    inbox.callback()(output.unless_named(_command("inbox", listed)))
-    inbox.command("take")(take)
-    inbox.command("confirm")(confirm)
-    app.add_typer(inbox, name="inbox")
+    says, itself = "What arrived: list it, take it, confirm it.", _command("inbox", listed)
+    output.add_group(app, "inbox", says, {"take": take, "confirm": confirm}, itself=itself)
     app.command("send")(send)

@@ -403,6 +403,22 @@ def unless_named(command: Callable[..., None]) -> Callable[..., None]:
     return with_parameters(run, [parameter("context", typer.Context), *parameters])
 
 
+def add_group(
+    app: typer.Typer,
+    name: str,
+    says: str,
+    commands: Mapping[str, Callable[..., None]],
+    itself: Callable[..., None] | None = None,
+) -> None:
+    """Add a group of commands; `itself`: what it does where none of them is named."""
+    group = typer.Typer(help=says, no_args_is_help=itself is None)
+    if itself is not None:
+        group.callback(invoke_without_command=True)(unless_named(itself))
+    for word, command in commands.items():
+        group.command(word)(command)
+    app.add_typer(group, name=name)
+
+
 def with_parameters(run: Callable[P, R], parameters: Iterable[inspect.Parameter]) -> Callable[P, R]:
     """A function that Typer takes to have these parameters."""
     listed = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]

@@ -556,17 +556,12 @@ def switch(settings: Party) -> Report:
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command("init")(init)
-    partner = typer.Typer(help="Partners: give them our card, take theirs.", no_args_is_help=True)
-    partner.command("card")(card)
-    partner.command("add")(add)
-    partner.command("revoke")(revoke)
-    partner.command("list")(listed)
-    partner.command("invite")(invite)
-    partner.command("accept")(accept)
-    partner.command("test")(try_out)
-    app.add_typer(partner, name="partner")
-    keys = typer.Typer(help="Our own key: look at it, or change it.", no_args_is_help=True)
-    keys.command("show")(show)
-    keys.command("next")(make_next)
-    keys.command("switch")(switch)
-    app.add_typer(keys, name="keys")
+    output.add_group(
+        app,
+        "partner",
+        "Partners: give them our card, take theirs.",
+        {"card": card, "add": add, "revoke": revoke, "list": listed, "invite": invite,
+         "accept": accept, "test": try_out},
+    )  # fmt: skip
+    says = "Our own key: look at it, or change it."
+    output.add_group(app, "keys", says, {"show": show, "next": make_next, "switch": switch})

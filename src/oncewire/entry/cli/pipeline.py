@@ -147,18 +147,12 @@ Ended = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    group = typer.Typer(
-        name="pipeline",
-        help="The journal as tables on Spark: ledger, checks, reconciliation.",
-        no_args_is_help=True,
-    )
     commands = (
         run, stream, verify, reconcile, prove, trim, sign, compact, evidence, retention, sql,
         report, shell, advise, journal, documents,
     )  # fmt: skip
-    for command in commands:
-        group.command(command.__name__)(command)
-    app.add_typer(group, name="pipeline")
+    says = "The journal as tables on Spark: ledger, checks, reconciliation."
+    output.add_group(app, "pipeline", says, {each.__name__: each for each in commands})
 
 
 @output.answers

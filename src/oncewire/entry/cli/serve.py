@@ -213,13 +213,11 @@ def stop(
 
 def _stopped(folder: Path | None, *, drain: bool = False) -> tuple[str, int | None, bool]:
     """The party, the process it ran as, and whether that was stopped."""
-    import asyncio
-
     from oncewire.entry.cli.operator import running
     from oncewire.entry.running import background
 
     settings = output.loaded(folder).settings
-    status = asyncio.run(running(settings))
+    status = running(settings)
     if status is None:
         return settings.party.name, None, False
     background.stop(settings, status.pid, drain=drain)

@@ -19,7 +19,15 @@ from msgspec.structs import replace as with_fields
 
 from oncewire.entry.files import PRIVATE_FOLDER, WHOLE_FILE_MAX, make_folder, read_bytes
 from oncewire.entry.messages.evidence import Evidence, Held, evidence_of, evidence_of_parts
-from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError, StoreDamaged
+from oncewire.errors import (
+    EbxmlError,
+    InvalidValue,
+    NotAllowed,
+    NotHere,
+    OncewireError,
+    StoreDamaged,
+    StoreProblem,
+)
 from oncewire.handler.content_digest import (
     changed,
     check_kept,
@@ -27,9 +35,10 @@ from oncewire.handler.content_digest import (
     is_of_pieces,
     with_digest,
 )
-from oncewire.handler.delivering.view import JoinedContent, PartContent, read_view
+from oncewire.handler.delivering.view import JoinedContent, PartContent, part_data, read_view
 from oncewire.handler.encryption import is_closed, slices_of
 from oncewire.handler.sending.answer import is_bundle
+from oncewire.handler.sending.outgoing_document import CONTENT_TYPE as SPLIT
 from oncewire.handler.sending.outgoing_document import OutgoingDocument, is_whole
 from oncewire.journal import trace
 from oncewire.journal.history import explain
@@ -71,8 +80,6 @@ def intact_parcel(settings: Settings, reader: Reader, message_id: str) -> Parcel
     found, view = _found(reader, message_id)
     check_kept(found, message_id)
     parcel = whole(settings, found)
-    from oncewire.handler.delivering.view import part_data, read_view
-
     if not is_intact(parcel) or (
         view is not None
         and not all(
@@ -105,10 +112,7 @@ def _found(reader: Reader, message_id: str) -> tuple[StoredParcel, bytes | None]
         )
         return found, None
     if reader.outgoing(message_id) is not None:
-        raise NotAllowed(
-            f"message {message_id} waits for its number: its bytes are made when it gets one",
-            remedy="wait until the messages before it are acknowledged",
-        )
+        raise _waits(message_id)
     arrived = reader.incoming(message_id)
     for stored in arrived:
         if stored.parcel is not None:
@@ -120,10 +124,16 @@ def _found(reader: Reader, message_id: str) -> tuple[StoredParcel, bytes | None]
     raise why_not_kept(reader, message_id, refused=bool(arrived))
 
 
+def _waits(message_id: str) -> NotAllowed:
+    return NotAllowed(
+        f"message {message_id} waits for its number: its bytes are made when it gets one",
+        remedy="wait until the messages before it are acknowledged",
+    )
+
+
 def _check_is_message(stored: StoredParcel, message_id: str, remedy: str) -> None:
     """Refuse the row of a document in parts: no message ever had its bytes."""
     from oncewire.handler.receiving.joining import CONTENT_TYPE as JOINED
-    from oncewire.handler.sending.outgoing_document import CONTENT_TYPE as SPLIT
 
     if stored.content_type in (JOINED, SPLIT):
         raise NotAllowed(
@@ -136,10 +146,6 @@ def _check_is_message(stored: StoredParcel, message_id: str, remedy: str) -> Non
 def documents_of(reader: Reader, message_id: str) -> list[tuple[str, str, int, str]]:
     """Name, media type, size and SHA-256 of each document of a message, as far as that is written
     down without its bytes; what was sent is read where it is small."""
-    from oncewire.errors import EbxmlError, InvalidValue, StoreProblem
-    from oncewire.handler.delivering.view import read_view
-    from oncewire.wire.parcel import ReadFault
-
     with contextlib.suppress(EbxmlError, InvalidValue, ReadFault, StoreProblem):
         stored, parcel = reader.outgoing(message_id), reader.outgoing_parcel(message_id)
         if stored is not None and parcel is not None:
@@ -170,8 +176,6 @@ def _sent(parcel: StoredParcel, *, part: bool) -> list[tuple[str, str, int, str]
     """Of a message as it was laid out. No file of the spool is read: its name, which is its
     digest, stands in its place. What is encrypted, and what a part carries, is not the file that
     was handed in."""
-    from oncewire.handler.encryption import is_closed
-
     files = {piece.name.encode(): piece for piece in parcel.body if isinstance(piece, SpoolSlice)}
     found = []
     for payload in laid_out(parcel).message.payloads:
@@ -512,10 +516,7 @@ def contents_of(
     if sent is not None:
         parcel = reader.outgoing_parcel(message_id)
         if parcel is None:
-            raise NotAllowed(
-                f"message {message_id} waits for its number: its bytes are made when it gets one",
-                remedy="wait until the messages before it are acknowledged",
-            )
+            raise _waits(message_id)
         if is_whole(sent):
             return _payloads_in_parts(spool, parcel, message_id, inflated=inflated)
         # What was closed or written as one lies in one file, header and all.

@@ -175,9 +175,7 @@ TWISTS: dict[str, Twist] = {
     "notice_of_notice": Twist(
         terms=_failing,
         acks_lost=NEVER,
-        says={
-            K.RECEIVED: lambda told: {"detail": told["detail"].replace("{", '{"notice":true,', 1)}
-        },
+        says={K.RECEIVED: _notice},
     ),
     "taken_back": Twist(),
     "wrong_outcome": Twist(
