@@ -27,6 +27,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oncewire import errors
+from oncewire.entry.control.language import read_json
 from oncewire.entry.messages.documents import open_payload
 from oncewire.entry.messages.submitting import SendOptions
 from oncewire.errors import InvalidValue, OncewireError, StoreFull
@@ -112,9 +113,6 @@ SCHEMA = {
         "next": {"type": "string", "description": "What to do next."},
     },
 }
-
-
-# --- bodies ---
 
 
 # --- bodies ---
@@ -370,16 +368,12 @@ async def json_body(request: Request) -> dict[str, Any]:
             415, "media-type", "the body is not application/json", "send a JSON object as such"
         )
     try:
-        given = json.loads(body, parse_constant=_no_number)
+        given = read_json(body)
     except (ValueError, RecursionError):
         raise Refused(400, "no-json", "the body is no JSON", "send a JSON object") from None
     if not isinstance(given, dict):
         raise InvalidValue("the body is no object", remedy="send a JSON object")
     return given
-
-
-def _no_number(word: str) -> None:
-    raise ValueError(word)
 
 
 def flag(given: dict[str, str], name: str) -> bool:

@@ -218,9 +218,14 @@ async def _read_piece(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(size)
 
 
+def read_json(text: bytes) -> Any:
+    """What a text of JSON says; ValueError or RecursionError where it is none."""
+    return json.loads(text, parse_constant=_no_number)
+
+
 def _json(line: bytes) -> Any:
     try:
-        return json.loads(line, parse_constant=_no_number)
+        return read_json(line)
     except RecursionError:
         raise unreadable("a line is nested too deep") from None
     except ValueError as error:

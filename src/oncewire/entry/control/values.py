@@ -207,22 +207,12 @@ def _write_submission(submission: Submission, parts: Parts) -> dict[str, Any]:
         (payload if isinstance(payload, DistantPayload) else content(payload))
         for payload in submission.payloads
     ]
-    return {
-        "cpa_id": submission.cpa_id,
-        "service": submission.service.value,
-        "service_type": submission.service.type,
-        "action": submission.action,
-        "payloads": [
-            [payload.content_id, payload.media_type, payload.file_name]
-            for payload in submission.payloads
-        ],
-        "conversation_id": submission.conversation_id,
-        "message_id": submission.message_id,
-        "ref_to_message_id": submission.ref_to_message_id,
-        "time_to_live": submission.time_to_live,
-        "best_effort": submission.best_effort,
-        "by": submission.by,
-    }
+    named = [
+        [payload.content_id, payload.media_type, payload.file_name]
+        for payload in submission.payloads
+    ]
+    service = {"service": submission.service.value, "service_type": submission.service.type}
+    return {**msgspec.structs.asdict(submission), **service, "payloads": named}
 
 
 _SUBMISSION = {*Submission.__struct_fields__} | {"service_type"}

@@ -21,7 +21,7 @@ from oncewire.agreement.certificates import facts, read_certificates, to_pem
 from oncewire.agreement.check import Severity
 from oncewire.agreement.compose import profile_values
 from oncewire.agreement.toml import new, read_toml
-from oncewire.entry.files import PRIVATE, make_folder, read_bytes, read_text, write_new
+from oncewire.entry.files import PRIVATE, PUBLIC, make_folder, read_bytes, read_text, write_new
 from oncewire.entry.party.agreements import Kept, able, each_readable, load_readable, loader
 from oncewire.entry.party.folder import (
     Card,
@@ -393,6 +393,11 @@ def with_values(text: str, said: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def change_file(file: Path, said: dict[str, str], mode: int = PUBLIC) -> None:
+    """Write an agreement or settings anew, with some values said."""
+    write_new(file, with_values(read_text(file, "settings"), said), mode, replace=True)
+
+
 # Itself: the agreement by which a party's handler answers its own party, and nothing else.
 #
 # `oncewire doctor` sends a Ping through the real endpoint to the handler it came from: over the
@@ -566,16 +571,10 @@ def revoke(settings: Settings, name: str, *, all_but_newest: bool = False) -> in
     revoked = revoked_file(settings, name)
     listed = dict.fromkeys((*revoked_of(settings, name), *gone))
     write_new(revoked, "".join(to_pem(der) for der in listed), replace=True)
-    text = read_text(agreement, "agreement")
-    if agreement.suffix != ".toml":
-        raise InvalidValue(
-            f"{agreement} is no TOML agreement", remedy="name the certificates as its form has it"
-        )
     place = Path("..") / path.parent.relative_to(settings.folder) / revoked.name
     if path.parent.is_absolute() and not path.parent.is_relative_to(settings.folder):
         place = revoked
-    said = {"security.revoked": f"[{quoted(str(place))}]"}
-    write_new(agreement, with_values(text, said), replace=True)
+    change_file(agreement, {"security.revoked": f"[{quoted(str(place))}]"})
     if all_but_newest:
         write_new(path, to_pem(known[-1]), replace=True)
     return len(gone)

@@ -24,7 +24,7 @@ from typing import Any
 
 from oncewire.entry.files import read_text, write_new
 from oncewire.entry.party.folder import KeyKind, make_party, read_card
-from oncewire.entry.party.partners import PartnerOptions, add_partner, with_values
+from oncewire.entry.party.partners import PartnerOptions, add_partner, change_file
 from oncewire.entry.party.settings import PREFIX, load
 from oncewire.errors import TransportProblem
 from oncewire.handler.world import RealWorld
@@ -149,7 +149,7 @@ def make_pair(
         if public is not None:
             scheme = "https" if configuration.tls else "http"
             said["http.public_url"] = f'"{scheme}://127.0.0.1:{public[name]}/msh"'
-        _change(folder / name / "oncewire.toml", said)
+        change_file(folder / name / "oncewire.toml", said)
     for own, partner in ((SENDER, RECEIVER), (RECEIVER, SENDER)):
         options = PartnerOptions(
             "ebms2",
@@ -159,7 +159,7 @@ def make_pair(
         )
         settings = load(folder / own, environ={}).settings
         added = add_partner(settings, read_card(folder / partner), options)
-        _change(added.agreement, configuration.agreed())
+        change_file(added.agreement, configuration.agreed())
     return ports
 
 
@@ -176,11 +176,6 @@ def add_agreements(folder: Path, count: int) -> None:
 def name_of(partner: str, number: int) -> str:
     """What the agreements with one partner are called."""
     return partner if number == 0 else f"{partner}-{number}"
-
-
-def _change(file: Path, said: dict[str, str]) -> None:
-    text = read_text(file, "settings")
-    write_new(file, with_values(text, said), replace=True)
 
 
 class Pair:

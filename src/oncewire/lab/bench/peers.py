@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oncewire.entry.party.folder import make_keys
+from oncewire.errors import TransportProblem
 from oncewire.handler.world import RealWorld
 from oncewire.lab.bench.exchange import Child, Task, obey, push_for
-from oncewire.lab.demo.ways import free_port, nats_server
+from oncewire.lab.demo.ways import OverNats, free_port, listens, nats_server
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -161,34 +162,20 @@ _STREAM, _SUBJECT = "bench", "bench.documents"
 
 async def nats(folder: Path) -> None:
     """Start a server, and publish on demand."""
-    port, file = free_port(), folder / "nats.conf"
-    file.write_text(
-        f'port: {port}\nhost: "127.0.0.1"\n'
-        f'jetstream {{ store_dir: "{folder / "store"}", sync_interval: always }}\n'
-    )
-    process = await asyncio.create_subprocess_exec(
-        nats_server() or "nats-server", "-c", str(file), "-l", str(folder / "nats.log"),
-        stdin=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
+    server = OverNats()
     try:
-        await _serve_nats(port)
+        await server.start(folder)
+        await _serve_nats(server.url)
+    except TransportProblem as problem:
+        await obey(_nothing, missing=problem.problem)
     finally:
-        process.terminate()
-        await process.wait()
+        await server.stop()
 
 
-async def _serve_nats(port: int) -> None:
+async def _serve_nats(url: str) -> None:
     import nats as library
 
-    connection = None
-    for _ in range(100):
-        with suppress(Exception):
-            connection = await library.connect(f"nats://127.0.0.1:{port}", connect_timeout=1)
-            break
-        await asyncio.sleep(0.1)
-    if connection is None:
-        await obey(_nothing, missing="the NATS server did not start")
-        return
+    connection = await library.connect(url)
     stream = connection.jetstream()
     await stream.add_stream(name=_STREAM, subjects=[_SUBJECT])
 
@@ -237,7 +224,7 @@ async def rabbitmq(folder: Path) -> None:
         str(_PROGRAM), env=environ, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
     )
     try:
-        if await _answers(port):
+        if await listens(port, _START_SECONDS):
             await obey(Publisher(port).push)
         else:
             await obey(_nothing, missing="the RabbitMQ broker did not start")
@@ -250,17 +237,6 @@ async def rabbitmq(folder: Path) -> None:
                 epmd, "-kill", env=environ, stdout=quiet, stderr=quiet
             )
             await ending.wait()
-
-
-async def _answers(port: int) -> bool:
-    end = time.monotonic() + _START_SECONDS
-    while time.monotonic() < end:
-        with suppress(OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.close()
-            return True
-        await asyncio.sleep(0.2)
-    return False
 
 
 class Publisher:

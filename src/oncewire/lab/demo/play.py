@@ -29,7 +29,7 @@ from oncewire.entry.control.verbs import user_name
 from oncewire.entry.doctor.judging import Verdict, journal_rows, judge
 from oncewire.entry.files import PRIVATE, make_folder, read_text, write_new
 from oncewire.entry.party.folder import KeyKind, card_of, make_party, read_card
-from oncewire.entry.party.partners import PartnerOptions, add_partner, with_values
+from oncewire.entry.party.partners import PartnerOptions, add_partner, change_file
 from oncewire.entry.party.settings import PREFIX, Settings, is_installed, load
 from oncewire.entry.party.store import reading, socket_path
 from oncewire.errors import NotAllowed, NotHere, OncewireError, TransportProblem
@@ -75,10 +75,10 @@ def agree_through_hub(
         believed = ", ".join(quoted(f"../keys/partners/{name}.crt") for name in (partner, HUB))
         way = {"via.party_id": quoted(hub.party_id), "via.http": quoted(hub.url)}
         trusted = {"security.partner_certificates": f"[{believed}]"}
-        _change(added.agreement, terms | _HOP | _PROVEN | way | trusted)
+        change_file(added.agreement, terms | _HOP | _PROVEN | way | trusted, PRIVATE)
         near = PartnerOptions("window", f"{own}-hub", sign=True)
         hop = add_partner(settings[HUB], card_of(settings[own]), near)
-        _change(hop.agreement, terms | _HOP)
+        change_file(hop.agreement, terms | _HOP, PRIVATE)
         text = read_text(hop.agreement, "agreement")
         write_new(hop.agreement, f"forwards = true\n{text}", PRIVATE, replace=True)
 
@@ -298,7 +298,8 @@ class Demo:
                     "console.chaos": quoted(f"../{CHAOS}"),
                     "lake.path": quoted(f"../{LAKE}"),
                 }
-            _change(folder / name / "oncewire.toml", said)
+            # A way may have a password in it.
+            change_file(folder / name / "oncewire.toml", said, PRIVATE)
             self._settings[name] = load(folder / name, environ={}).settings
         if self.plan.hub:
             agree_through_hub(self._settings, (BUYER, SELLER), CPA_ID, _TERMS)
@@ -308,7 +309,7 @@ class Demo:
             added = add_partner(
                 self._settings[own], card, PartnerOptions("window", CPA_ID, sign=True)
             )
-            _change(added.agreement, _TERMS | self._way.terms)
+            change_file(added.agreement, _TERMS | self._way.terms, PRIVATE)
 
     async def _start(self, name: str) -> None:
         environ = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
@@ -521,12 +522,6 @@ def empty_folder(folder: Path) -> Path:
     make_folder(folder)
     write_new(folder / MARK, "Made by `oncewire demo`; remove the folder whenever you like.\n")
     return folder
-
-
-def _change(file: Path, said: dict[str, str]) -> None:
-    text = read_text(file, "settings")
-    # A way may have a password in it.
-    write_new(file, with_values(text, said), PRIVATE, replace=True)
 
 
 # The demo's books: what Spark finds in both parties' stores, ledger and reconciliation.

