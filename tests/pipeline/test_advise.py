@@ -102,7 +102,7 @@ def seen(**more: Any) -> Measured:
     usual = Measured(
         "acme", "urn:globex", Terms(timeout=MINUTE, retry_interval=MINUTE, retries=3),
         messages=1_000, attempts=1_000, answered=1_000, first_time=1_000, resends_seen=0,
-        duplicates=0, round_trip=SECOND, round_trip_p50=SECOND, round_trip_p99=4 * SECOND,
+        duplicates=0, round_trip=SECOND, round_trip_p99=4 * SECOND,
         since_first_p99=4 * SECOND, since_first=SECOND, waited_p95=0, per_minute=60,
     )  # fmt: skip
     return replace(usual, **more)

@@ -12,17 +12,24 @@ from oncewire.errors import InvalidValue, NotHere, OncewireError, UnknownMessage
 from oncewire.message.ids import check_text
 
 if TYPE_CHECKING:
+    from oncewire.entry.party.settings import Settings
     from oncewire.store.contract import Reader
+
+
+def _settings(context: typer.Context) -> Settings:
+    """The settings of the party that an unfinished command is about."""
+    from oncewire.entry.party.settings import load
+
+    config = context.params.get("config")
+    return load(Path(config) if config else None).settings
 
 
 def complete_partner(context: typer.Context, incomplete: str) -> list[str]:
     """Names of partners for the shell's completion; silent where there is no party."""
     from oncewire.entry.party.agreements import files_in
-    from oncewire.entry.party.settings import load
 
-    config = context.params.get("config")
     try:
-        settings = load(Path(config) if config else None).settings
+        settings = _settings(context)
         files = files_in(settings.path(settings.agreements.folder))
     except OncewireError:
         return []
@@ -40,13 +47,10 @@ COMPLETED = 50
 
 def complete_message(context: typer.Context, incomplete: str) -> list[str]:
     """MessageIds of the latest messages for the shell's completion."""
-    from oncewire.entry.party.settings import load
     from oncewire.entry.party.store import reading
 
-    config = context.params.get("config")
     try:
-        settings = load(Path(config) if config else None).settings
-        with reading(settings) as reader:
+        with reading(_settings(context)) as reader:
             sent = [each.outgoing.message_id for each in reader.outgoing_list(limit=COMPLETED)]
             came = [each.incoming.message_id for each in reader.incoming_list(limit=COMPLETED)]
     except OncewireError:

@@ -263,14 +263,10 @@ def _database(path: Path) -> Iterator[Finding]:
 def _server(url: str) -> Finding:
     """Whether the database server answers and does what a store relies on."""
     try:
-        connection = postgresql.connect(url)
-        try:
-            with postgresql.told_as(url):
-                select = "SELECT pg_database_size(current_database())"
-                size = int(str(connection.execute(select).fetchall()[0][0]))
-                version = connection.info.server_version // 10_000
-        finally:
-            postgresql.disconnect(connection)
+        with postgresql.opened(url) as connection:
+            select = "SELECT pg_database_size(current_database())"
+            size = int(str(connection.execute(select).fetchall()[0][0]))
+            version = connection.info.server_version // 10_000
     except StoreProblem as problem:
         return Finding("database", Grade.BAD, problem.problem, problem.remedy)
     said = f"{postgresql.place(url)} answers, {size_of(size)}, PostgreSQL {version}"
@@ -290,17 +286,13 @@ def _spool_elsewhere(settings: Settings) -> Iterator[Finding]:
     """Whether the spool is another one than that of the store."""
     url, bucket, newest = settings.store.url, settings.store.bucket, postgresql.known_migrations()
     folder = settings.path(settings.store.spool)
-    connection = None
     try:
-        connection = postgresql.connect(url)
-        with postgresql.told_as(url):
+        with postgresql.opened(url) as connection:
             if postgresql.version_of(connection, url) >= newest[-1].version:
                 has_mark = Bucket(bucket).has_mark if bucket else lambda n: (folder / n).is_file()
                 postgresql.check_spool(connection, url, has_mark)
     except StoreProblem as problem:
         yield Finding("spool", Grade.BAD, problem.problem, problem.remedy)
-    finally:
-        postgresql.disconnect(connection)
 
 
 def _logged(path: Path) -> int:

@@ -90,7 +90,6 @@ class Totals:
     sent: int = 0
     # Those that an application has confirmed exactly once.
     delivered_once: int = 0
-    attempts: int = 0
     resends: int = 0
     duplicates_stopped: int = 0
     # Given to the application again after a crash, and marked so.
@@ -226,14 +225,13 @@ def count(rows: list[Row], terms: Mapping[str, Terms]) -> Totals:
             redelivered += 1
         if key is not None:
             by_message.setdefault(key, []).append(row)
-    sent = once = attempts = resends = duplicates = 0
+    sent = once = resends = duplicates = 0
     for group in by_message.values():
         outcome = fold_outcome(sorted(group, key=lambda row: (row.node, row.seq)), terms)
         if outcome is None:
             continue
         sent += outcome.submitted_at is not None
         once += outcome.confirmed == 1
-        attempts += outcome.attempts
         resends += outcome.resends
         duplicates += outcome.duplicates_stopped
-    return Totals(sent, once, attempts, resends, duplicates, redelivered, restarts)
+    return Totals(sent, once, resends, duplicates, redelivered, restarts)

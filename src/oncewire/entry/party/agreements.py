@@ -323,7 +323,6 @@ class Imported:
 
     partner: str
     agreement: Path
-    cpa: Path
 
 
 def understand(
@@ -535,7 +534,7 @@ def install(
         lines.append(f"profile = {quoted(profile)}")
     lines += ["", "[own]", f"party_id = [{{value = {quoted(own.value)}{typed}}}]"]
     write_new(file, "\n".join(lines) + "\n", replace=anew)
-    return Imported(called, file, cpa)
+    return Imported(called, file)
 
 
 def _free_name(settings: Settings, agreement: Agreement) -> str:

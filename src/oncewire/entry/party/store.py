@@ -84,12 +84,8 @@ def find_replaced(settings: Settings) -> StoreReplaced | None:
     try:
         if settings.store.url:
             if known is not None:
-                connection = postgresql.connect(settings.store.url)
-                try:
-                    with postgresql.told_as(settings.store.url):
-                        postgresql.check_mark(connection, settings.store.url, known)
-                finally:
-                    postgresql.disconnect(connection)
+                with postgresql.opened(settings.store.url) as connection:
+                    postgresql.check_mark(connection, settings.store.url, known)
         elif known is not None:
             check_mark(path, known)
         elif not path.exists() and socket_path(settings).exists() and is_owned(path):
@@ -136,12 +132,8 @@ def store_versions(settings: Settings) -> tuple[int, int]:
     url, path = settings.store.url, store_path(settings)
     if not url:
         return versions_at(path) if path.is_file() else (0, 0)
-    connection = postgresql.connect(url)
-    try:
-        with postgresql.told_as(url):
-            found = postgresql.version_of(connection, url)
-    finally:
-        postgresql.disconnect(connection)
+    with postgresql.opened(url) as connection:
+        found = postgresql.version_of(connection, url)
     return found, postgresql.known_migrations()[-1].version if found else 0
 
 

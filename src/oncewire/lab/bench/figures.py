@@ -275,7 +275,3 @@ class Configuration:
         if self.taken:
             said.append("taken and confirmed")
         return ", ".join(said)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The configuration as plain values, for programs."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -151,10 +151,11 @@ def demo(
         else:
             facts |= {
                 "spark": "read both stores",
-                "ledger_violations": books.violations,
-                "ledger_quarantined": books.quarantined,
-                "spark_jobs": books.spark_jobs,
-                "spark_tasks": books.spark_tasks,
+                **output.facts_of(
+                    books.ledger,
+                    "ledger_violations=violations ledger_quarantined=quarantined spark_jobs "
+                    "spark_tasks",
+                ),
             }
         found = [*verdict.report.violations, *verdict.report.quarantined][:SHOWN_MAX]
         rows = [
@@ -323,22 +324,23 @@ def _picture(progress: Progress) -> Any:
 def _spark_listings(books: Books | Unread) -> tuple[Listing, ...]:
     if isinstance(books, Unread):
         return ()
+    done, joined = books.ledger, books.joined
     told = ("message_id", "disagreement", "sender_says", "receiver_says", "sentence")
     different = [
-        [disagreement[name] for name in told] for disagreement in books.disagreements[:SHOWN_MAX]
+        [disagreement[name] for name in told] for disagreement in joined.disagreements[:SHOWN_MAX]
     ]
-    joined = (*books.parties, books.compared, books.agreed, len(books.disagreements))
+    counted = (*joined.parties, joined.compared, joined.agreed, len(joined.disagreements))
     return (
         Listing(
             "ledger",
             ("verdict", "messages"),
-            list(books.verdicts.items()),
-            f"Ledger {by_spark(books.spark_jobs, books.spark_tasks)}",
+            list(done.verdicts.items()),
+            f"Ledger {by_spark(done.spark_jobs, done.spark_tasks)}",
         ),
         Listing(
             "reconciliation",
             ("party", "partner", "compared", "agreed", "disagreements"),
-            [joined],
+            [counted],
             "Reconciliation by Spark",
         ),
         Listing("disagreements", told, different),
@@ -360,8 +362,8 @@ def _summary(outcome: DemoResult, books: Books | Unread) -> str:
     )
     if isinstance(books, Unread):
         return f"{said} That is the journals' word alone: {books.problem.problem}."
-    ours, theirs = books.parties
-    agreed = f"{ours} and {theirs} agree on {books.agreed} of {books.compared}"
+    joined, (ours, theirs) = books.joined, books.joined.parties
+    agreed = f"{ours} and {theirs} agree on {joined.agreed} of {joined.compared}"
     if books.clean(wanted):
         return f"{said} Spark's ledger says the same, and {agreed}."
     return f"The journals look good, but the ledger that Spark computed does not; {agreed}."

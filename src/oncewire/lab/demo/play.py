@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oncewire.entry.cli.config import link_to
 from oncewire.entry.control.client import Remote
@@ -45,6 +45,9 @@ from oncewire.protocol.notes import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from oncewire.pipeline.jobs import Done
+    from oncewire.pipeline.reports.reconcile import Reconciliation
 
 
 # The demo with a hub: buyer and seller agree with each other, and reach each other through it.
@@ -537,36 +540,20 @@ DELIVERED, SENT = "delivered", "sent"
 class Books:
     """What the ledger says of every order, and what the two parties say to each other."""
 
-    # How many messages came to which verdict.
-    verdicts: dict[str, int]
-    # Findings of the checker, of any kind, as the table `violations` has them.
-    violations: int
-    # Rows that break the journal's contract and could not be judged.
-    quarantined: int
-    parties: tuple[str, str]
-    compared: int
-    disagreements: tuple[dict[str, Any], ...] = ()
-    # What Spark ran for the ledger, by its own count.
-    spark_jobs: int | None = None
-    spark_tasks: int | None = None
-
-    @property
-    def agreed(self) -> int:
-        """Messages on which both books say the same."""
-        return self.compared - len(
-            {disagreement["message_id"] for disagreement in self.disagreements}
-        )
+    ledger: Done
+    joined: Reconciliation
 
     def clean(self, messages: int) -> bool:
         """Whether each of so many orders is delivered, and both parties say so of each."""
+        done, joined = self.ledger, self.joined
         # A hub's journal also tells of the acknowledgements that it passed on, each a message.
-        judged = {verdict: count for verdict, count in self.verdicts.items() if verdict != SENT}
+        judged = {verdict: count for verdict, count in done.verdicts.items() if verdict != SENT}
         return (
             judged == {DELIVERED: messages}
-            and not self.violations
-            and not self.quarantined
-            and not self.disagreements
-            and self.compared == messages
+            and not done.violations
+            and not done.quarantined
+            and not joined.disagreements
+            and joined.compared == messages
         )
 
 
@@ -582,14 +569,4 @@ def read_books(
     done = jobs.run(spark, Lake((folder / LAKE).resolve()), stores, ended=True, tell=tell)
     # A hub stands between them.
     ours, theirs = open_book(stores[0]), open_book(stores[-1])
-    joined = reconcile(spark, ours, theirs, tell=tell)
-    return Books(
-        verdicts=done.verdicts,
-        violations=done.violations,
-        quarantined=done.quarantined,
-        parties=joined.parties,
-        compared=joined.compared,
-        disagreements=joined.disagreements,
-        spark_jobs=done.spark_jobs,
-        spark_tasks=done.spark_tasks,
-    )
+    return Books(done, reconcile(spark, ours, theirs, tell=tell))

@@ -126,8 +126,6 @@ class Made:
     """What a task made."""
 
     tables: dict[str, list[Entry]] = field(default_factory=dict)
-    instead_of: set[str] = field(default_factory=set)
-    """Directories that others take the place of."""
     opened: set[str] = field(default_factory=set)
     """Directories of `ledger_closed` that lose messages, because these are judged again."""
     having: dict[str, set[str]] = field(default_factory=dict)
@@ -453,7 +451,7 @@ def without_opened(setting: Setting, path: str, below: str) -> Made:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
-    made, file = Made(instead_of={path}), setting.file("ledger_closed", f"rewritten-{below}")
+    made, file = Made(), setting.file("ledger_closed", f"rewritten-{below}")
     noted = setting.root / WORK / setting.name / "messages"
     gone = {name for table in _read([str(noted)]) for name in _unique(table)}
     stays = ~pc.field("message_id").isin(pa.array(sorted(gone), pa.string()))

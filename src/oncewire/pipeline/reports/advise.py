@@ -164,9 +164,8 @@ class Measured:
     duplicates: int
     """How many of those messages' attempts arrived as copies."""
     round_trip: Duration | None
-    """Mean, and below its 50th and 99th hundredth: of those that needed one attempt, for of others
-    nobody knows which attempt was answered."""
-    round_trip_p50: Duration | None
+    """Mean, and below its 99th hundredth: of those that needed one attempt, for of others nobody
+    knows which attempt was answered."""
     round_trip_p99: Duration | None
     since_first_p99: Duration | None
     """From the first attempt, whichever of them was answered."""
@@ -274,7 +273,6 @@ def _sums(samples: DataFrame) -> DataFrame:
         ),
         f.expr("coalesce(sum(copies - 1), 0)").alias("duplicates"),
         f.avg(once).cast("long").alias("round_trip"),
-        f.percentile_approx(once, 0.5, 10_000).alias("round_trip_p50"),
         f.percentile_approx(once, 0.99, 10_000).alias("round_trip_p99"),
         f.percentile_approx("since_first", 0.99, 10_000).alias("since_first_p99"),
         f.avg("since_first").cast("long").alias("since_first"),

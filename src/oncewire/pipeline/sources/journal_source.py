@@ -448,19 +448,16 @@ class PostgresBook(SqlBook):
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         from psycopg.errors import UndefinedColumn, UndefinedTable
 
-        from oncewire.store.postgresql.connection import connect, disconnect, told_as
+        from oncewire.store.postgresql.connection import opened
         from oncewire.store.postgresql.session import native
 
-        connection = connect(self.url)
         try:
-            with told_as(self.url):
+            with opened(self.url) as connection:
                 return connection.execute(native(statement).encode(), values).fetchall()
         except StoreGone as error:
             if isinstance(error.__cause__, UndefinedTable | UndefinedColumn):
                 raise self._no_store(str(error.__cause__).partition("\n")[0]) from None
             raise
-        finally:
-            disconnect(connection)
 
     def _no_store(self, why: str) -> JournalProblem:
         return JournalProblem(

@@ -174,6 +174,17 @@ def disconnect(connection: psycopg.Connection[tuple[object, ...]] | None) -> Non
             connection.close()
 
 
+@contextmanager
+def opened(url: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    """A connection for as long as the block lasts, whose errors are raised as the store's."""
+    connection = connect(url)
+    try:
+        with told_as(url):
+            yield connection
+    finally:
+        disconnect(connection)
+
+
 # --- the schema ---
 
 

@@ -16,6 +16,7 @@ from oncewire.store.postgresql.connection import (
     HELD_SECONDS,
     connect,
     disconnect,
+    opened,
     schema_of,
     told_as,
 )
@@ -267,12 +268,8 @@ class PostgresFellows:
 
 def fellows_of(url: str) -> list[Fellow]:
     """The handlers of the store there, in order of their beginnings."""
-    connection = connect(url)
-    try:
-        with told_as(url):
-            rows = connection.execute(_FELLOWS).fetchall()
-    finally:
-        disconnect(connection)
+    with opened(url) as connection:
+        rows = connection.execute(_FELLOWS).fetchall()
     found = []
     for name, host, pid, started, seen, until, draining, ended, now, claims in rows:
         held = {str(kind): int(count) for kind, count in json.loads(str(claims)).items()}
