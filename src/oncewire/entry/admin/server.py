@@ -29,6 +29,7 @@ from typing import Any
 
 import msgspec
 
+from oncewire.entry.files import PRIVATE_FOLDER, make_folder
 from oncewire.entry.party.settings import AdminSettings, Settings, is_installed, load
 from oncewire.errors import InvalidValue, OncewireError, TransportProblem
 
@@ -340,7 +341,6 @@ async def _serve() -> None:
 
 def _start_logging(settings: Settings) -> None:
     """The access log rotates; all else goes where the handler's log goes."""
-    from oncewire.entry.files import PRIVATE_FOLDER, make_folder
     from oncewire.entry.logs import JsonLines, start_logging
 
     log = settings.log

@@ -19,6 +19,7 @@ from oncewire.entry.files import PRIVATE, number_of, write_new
 from oncewire.entry.messages.outlook import held_for, outlook, resolving
 from oncewire.entry.party.names import names_of
 from oncewire.message.instant import moment
+from oncewire.protocol.states import Outcome
 
 if TYPE_CHECKING:
     from oncewire.entry.doctor.judging import Verdict
@@ -292,8 +293,6 @@ def _steps(verdict: Verdict, parties: list[Settings], named: str) -> tuple[str, 
 
 def _report(verdict: Verdict, *, ended: bool, hints: tuple[str, ...], fresh: list[str]) -> Report:
     """The checker's word for people and programs; `fresh` parties have no journal yet."""
-    from oncewire.protocol.states import Outcome
-
     report, totals = verdict.report, verdict.totals
     found = [*report.violations, *report.quarantined]
     facts: dict[str, Any] = {

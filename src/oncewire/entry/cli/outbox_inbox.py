@@ -30,6 +30,7 @@ from oncewire.errors import InvalidValue, UnknownMessage
 from oncewire.journal.history import explain
 from oncewire.journal.outcome import fold_outcome
 from oncewire.message.instant import moment
+from oncewire.protocol.states import IncomingState
 
 if TYPE_CHECKING:
     from oncewire.entry.delivery.received_message import ReceivedMessage
@@ -292,7 +293,6 @@ def take(
 def _handed_out(settings: Settings) -> str:
     """What somebody took and did not confirm yet: it waits for nobody, and is not done with."""
     from oncewire.entry.party.store import reading
-    from oncewire.protocol.states import IncomingState
 
     with reading(settings) as reader:
         count = reader.counts()["in.handed_over"]

@@ -12,6 +12,7 @@ from oncewire.entry.cli import output
 from oncewire.entry.cli.finding import Partner
 from oncewire.entry.cli.output import Json, Listing, Party, Report
 from oncewire.errors import InvalidValue, OncewireError
+from oncewire.message.instant import format_instant
 
 if TYPE_CHECKING:
     from oncewire.entry.party.folder import Card
@@ -502,7 +503,6 @@ def show(settings: Party) -> Report:
     """Show our certificate: its fingerprint, and how long it is valid."""
 
     from oncewire.entry.party.folder import describe_keys
-    from oncewire.message.instant import format_instant
 
     pair = describe_keys(settings.path(settings.keys.certificate), settings.path(settings.keys.key))
     return Report(

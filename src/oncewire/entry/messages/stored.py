@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec.structs import replace as with_fields
 
+from oncewire.agreement.toml import read_toml
 from oncewire.entry.files import PRIVATE_FOLDER, WHOLE_FILE_MAX, make_folder, read_bytes
 from oncewire.entry.messages.evidence import Evidence, Held, evidence_of, evidence_of_parts
 from oncewire.errors import (
@@ -345,8 +346,6 @@ def _acknowledgement(settings: Settings, answer: StoredAnswer | None) -> Parcel 
 
 
 def _agreed(reader: Reader, agreement_id: str | None) -> tuple[x509.Certificate, ...]:
-    from oncewire.agreement.toml import read_toml
-
     text = None if agreement_id is None else reader.agreement(agreement_id)
     if text is None:
         return ()

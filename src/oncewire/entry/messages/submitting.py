@@ -10,6 +10,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
 from oncewire.agreement.agreement import USUAL_ACTION, USUAL_SERVICE, Agreement, Direction
 from oncewire.agreement.resolve import binding_listed, binding_named, service_called
 from oncewire.entry.files import WHOLE_FILE_MAX
@@ -33,6 +37,8 @@ from oncewire.message.form import AckRequest, Dialect, Form
 from oncewire.message.ids import Party, PartyId, Service, is_uri
 from oncewire.message.instant import Duration, Instant, parse_duration
 from oncewire.wire import codec
+from oncewire.wire.security.references import PartDigests
+from oncewire.wire.security.signature import SigningChoice, sign
 
 if TYPE_CHECKING:
     from oncewire.entry.party.folder import KeyFiles
@@ -364,13 +370,6 @@ def _uri(party_id: PartyId) -> str:
 
 def signer_of(keys: KeyFiles) -> codec.Signer:
     """Signs messages with a key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec, rsa
-
-    from oncewire.wire.security.references import PartDigests
-    from oncewire.wire.security.signature import SigningChoice, sign
-
     certificate = x509.load_pem_x509_certificate(keys.certificate.read_bytes())
     key = serialization.load_pem_private_key(keys.key.read_bytes(), None)
     if not isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):

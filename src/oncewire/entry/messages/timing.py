@@ -20,13 +20,13 @@ from oncewire.message.instant import MILLISECOND, MINUTE, SECOND, Duration, Inst
 from oncewire.protocol import notes
 from oncewire.protocol.sender import ANSWERS_AGAIN
 from oncewire.protocol.states import FINAL_OUTGOING, OutgoingState
+from oncewire.store.records import StoredIncoming, StoredOutgoing
 from oncewire.store.search import Mark, Search
 from oncewire.store.transition.rows import FINAL_INCOMING
 
 if TYPE_CHECKING:
     from oncewire.journal.row import Row
     from oncewire.store.contract import Reader
-    from oncewire.store.records import StoredIncoming, StoredOutgoing
 
 SAMPLE, SAMPLE_LEAST = 100, 5
 """The newest messages of a partner that say what is usual, and the fewest that say anything."""
@@ -104,8 +104,6 @@ class Timing(Struct, frozen=True):
 
 def took(stored: StoredOutgoing | StoredIncoming, marks: Mapping[str, Mark]) -> Duration | None:
     """From its beginning to its outcome; None: it has none yet, or the journal has forgotten."""
-    from oncewire.store.records import StoredIncoming
-
     if isinstance(stored, StoredIncoming):
         incoming = stored.incoming
         end = incoming.confirmed_at
@@ -186,8 +184,6 @@ def timing_of(
     """How long it took; `rows`: those of our own journal about it, `partner`: its name.
     `called`: the names of other parties, by their PartyIds. `onward`: when a hub sent it on, by the
     hub's own journal and clock; 0: that is not known."""
-    from oncewire.store.records import StoredIncoming
-
     arrived = isinstance(stored, StoredIncoming)
     party_id = stored.facts.from_party if arrived else stored.facts.to_party
     known = usual(reader, "in" if arrived else "out", (party_id,))
@@ -407,8 +403,6 @@ def _hindrances(
 ) -> Iterator[Hindrance]:
     """What kept a message from going on, besides itself. However many rows there are, a bounded
     number is read."""
-    from oncewire.store.records import StoredOutgoing
-
     rows = reader.journal_since(max(0, told[0].seq - ROWS), 2 * ROWS)
     for before, row in pairwise(rows):
         if row.kind == trace.STARTED:

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from oncewire.agreement.agreement import Agreement, Origin, PartyTerms, Requested, Value
 from oncewire.agreement.certificates import facts, read_certificates, to_pem
 from oncewire.agreement.check import Severity
+from oncewire.agreement.check.dangers import check
 from oncewire.agreement.compose import profile_values
 from oncewire.agreement.toml import new, read_toml
 from oncewire.entry.files import PRIVATE, PUBLIC, make_folder, read_bytes, read_text, write_new
@@ -267,8 +268,6 @@ def _refuse_dangers(
     """What our own check would call wrong or dangerous is not written; `files` are those that the
     agreement names. Less than TLS and signatures is written for whoever said so, and what a party
     is called is its own matter."""
-    from oncewire.agreement.check.dangers import check
-
     agreement = read_toml(text, load=files.__getitem__)
     for finding in check(agreement, abilities=able(settings)):
         key = finding.key
