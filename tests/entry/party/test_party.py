@@ -16,7 +16,6 @@ from oncewire.entry.party.partners import (
     add_partner,
     keys_of,
     make_next_keys,
-    next_files,
     partner_file,
     switch_keys,
     with_values,
@@ -346,7 +345,7 @@ def test_a_kill_at_any_step_of_a_roll_over_leaves_a_party_that_starts(
         switch_keys(settings)
     own = describe_keys(settings.path(settings.keys.certificate), settings.path(settings.keys.key))
     assert own.fingerprint == made.fingerprint
-    assert not any(file.exists() for file in next_files(settings))
+    assert not any(file.exists() for file in settings.next_key_files)
     with pytest.raises(NotHere):
         switch_keys(settings)
     # And it can be done once more.
@@ -357,7 +356,7 @@ def test_a_kill_at_any_step_of_a_roll_over_leaves_a_party_that_starts(
 def test_a_switch_that_was_killed_is_ended_by_the_next_one(parties: Path) -> None:
     settings = load(parties / "acme", environ={}).settings
     made = make_next_keys(settings, RealWorld().now())
-    next_files(settings)[1].replace(settings.path(settings.keys.key))
+    settings.next_key_files[1].replace(settings.path(settings.keys.key))
     assert switch_keys(settings).fingerprint == made.fingerprint
 
 
@@ -366,7 +365,7 @@ def test_a_next_key_without_its_certificate_is_made_anew(parties: Path) -> None:
     first = make_next_keys(settings, RealWorld().now())
     first.certificate.unlink()
     assert make_next_keys(settings, RealWorld().now()).fingerprint != first.fingerprint
-    describe_keys(*next_files(settings))
+    describe_keys(*settings.next_key_files)
 
 
 @pytest.mark.parametrize("ending", [".toml", ".xml"])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -46,12 +46,7 @@ from oncewire.entry.messages.submitting import SendOptions
 from oncewire.entry.party import invitation
 from oncewire.entry.party.folder import CARD_ENDING, FILE_MAX, KeyFiles, card_of, describe_keys
 from oncewire.entry.party.invitation import Considered, consider
-from oncewire.entry.party.partners import (
-    PartnerOptions,
-    make_next_keys,
-    next_files,
-    switch_keys,
-)
+from oncewire.entry.party.partners import PartnerOptions, make_next_keys, switch_keys
 from oncewire.entry.party.settings import Settings
 from oncewire.errors import InvalidValue, NotAllowed, NotHere, OncewireError
 from oncewire.handler.world import RealWorld
@@ -265,7 +260,7 @@ def payload_operation() -> Operation:
 
 # --- what is served ------------------------------------------------------------------------------
 
-Answer = Callable[[Request, Token], Awaitable[Response]]
+Answer = Callable[..., Awaitable[Response]]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -290,7 +285,8 @@ class Table:
     """The routes of a class, each written above the method that answers it."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[str, str, Permission | None, Callable[..., Any], Operation]] = []
+        # Their answers want the object that answers as well.
+        self._rows: list[Served] = []
 
     def route(
         self, method: str, path: str, permission: Permission | None, said: Operation
@@ -298,7 +294,7 @@ class Table:
         """A route whose method makes the response of a request and its caller."""
 
         def add(answer: F) -> F:
-            self._rows.append((method, path, permission, answer, said))
+            self._rows.append(Served(method, path, permission, answer, said))
             return answer
 
         return add
@@ -313,17 +309,14 @@ class Table:
                 return answered(await told(owner, **request.path_params))
 
             said = operation(name, summary, JSON, *map(in_path, places))
-            self._rows.append(("GET", path, Permission.LOOK, answer, said))
+            self._rows.append(Served("GET", path, Permission.LOOK, answer, said))
             return told
 
         return add
 
     def of(self, owner: object) -> tuple[Served, ...]:
         """The routes, answered by an object of that class."""
-        return tuple(
-            Served(method, path, permission, partial(answer, owner), said)
-            for method, path, permission, answer, said in self._rows
-        )
+        return tuple(replace(row, answer=partial(row.answer, owner)) for row in self._rows)
 
 
 def hosts_of(settings: Settings) -> frozenset[str]:
@@ -537,11 +530,10 @@ class Meeting:
         return await asyncio.to_thread(self._described)
 
     def _described(self) -> dict[str, Any]:
-        keys, path = self._settings.keys, self._settings.path
-        certificate, key = next_files(self._settings)
+        certificate, key = self._settings.next_key_files
         made = describe_keys(certificate, key) if certificate.is_file() else None
         return {
-            **_pair(describe_keys(path(keys.certificate), path(keys.key))),
+            **_pair(describe_keys(*self._settings.key_files)),
             "next": None if made is None else _pair(made),
         }
 

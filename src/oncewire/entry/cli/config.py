@@ -112,8 +112,7 @@ def problems_of(settings: Settings) -> Iterator[output.Problem]:
 def _key_problems(settings: Settings) -> Iterator[output.Problem]:
     from oncewire.entry.party.folder import describe_keys, is_private
 
-    certificate = settings.path(settings.keys.certificate)
-    key = settings.path(settings.keys.key)
+    certificate, key = settings.key_files
     try:
         pair = describe_keys(certificate, key)
     except OncewireError as error:

@@ -504,7 +504,7 @@ def show(settings: Party) -> Report:
 
     from oncewire.entry.party.folder import describe_keys
 
-    pair = describe_keys(settings.path(settings.keys.certificate), settings.path(settings.keys.key))
+    pair = describe_keys(*settings.key_files)
     return Report(
         {
             "certificate": str(pair.certificate),

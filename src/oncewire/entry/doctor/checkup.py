@@ -315,7 +315,7 @@ def check_certificates(
     settings: Settings, now: Instant, agreements: Iterable[Kept] = ()
 ) -> Iterator[Finding]:
     """Ours and the partners', with the days they have left."""
-    own, key = settings.path(settings.keys.certificate), settings.path(settings.keys.key)
+    own, key = settings.key_files
     try:
         pair = describe_keys(own, key)
         yield _days(

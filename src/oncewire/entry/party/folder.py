@@ -399,9 +399,8 @@ def card_of(settings: Settings) -> Card:
             f"{settings.folder / FILE} does not say who the party is",
             remedy="set party.name and party.party_id",
         )
-    file = settings.path(settings.keys.certificate)
-    certificate = read_text(file, "certificate")
-    following = file.with_name(f"{file.stem}.next{file.suffix}")
+    certificate = read_text(settings.key_files[0], "certificate")
+    following, _ = settings.next_key_files
     if following.is_file():
         # Both are valid while partners take the new one in; it is named last.
         certificate = certificate.strip() + "\n" + read_text(following, "certificate")

@@ -34,7 +34,7 @@ from oncewire.entry.party.folder import (
     is_private,
     make_keys,
 )
-from oncewire.entry.party.settings import Settings
+from oncewire.entry.party.settings import NEXT, Settings
 from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed, NotHere, OncewireError
 from oncewire.handler.context import Keys
 from oncewire.message.instant import DAY, Instant, format_duration, format_instant
@@ -408,7 +408,7 @@ CPA_ID = "oncewire-itself"
 
 def agreement_with_itself(settings: Settings) -> Agreement | None:
     """Signals only, signed where there is a key; None where the party has no id yet."""
-    party, certificate = settings.party, settings.path(settings.keys.certificate)
+    party, (certificate, key) = settings.party, settings.key_files
     if not party.party_id:
         return None
     url = settings.endpoint_url
@@ -421,7 +421,7 @@ def agreement_with_itself(settings: Settings) -> Agreement | None:
     for side in ("own", "partner"):
         if party.party_type:
             said[f"{side}.type"] = quoted(party.party_type)
-    if certificate.is_file() and settings.path(settings.keys.key).is_file():
+    if certificate.is_file() and key.is_file():
         shown = f"[{quoted(str(certificate))}]"
         said |= {"security.partner_certificates": shown, "security.sign": "true"}
         said["security.require_signature"] = "true"
@@ -447,30 +447,16 @@ def kept_itself(settings: Settings) -> Kept | None:
 # A partner's key: its new certificate is added to those we believe, and the old one is revoked
 # when nothing is signed with it any more.
 
-NEXT = ".next"
-
-
-def next_files(settings: Settings) -> tuple[Path, Path]:
-    """Where the certificate and the key that will follow ours are."""
-    certificate = settings.path(settings.keys.certificate)
-    key = settings.path(settings.keys.key)
-    return (
-        certificate.with_name(f"{certificate.stem}{NEXT}{certificate.suffix}"),
-        key.with_name(f"{key.stem}{NEXT}{key.suffix}"),
-    )
-
 
 def make_next_keys(settings: Settings, now: Instant) -> KeyFiles:
     """Make the pair that will follow ours, for the same hosts and of the same kind."""
-    certificate, key = next_files(settings)
+    certificate, key = settings.next_key_files
     if certificate.exists():
         raise NotAllowed(
             f"{certificate} is there already",
             remedy="give partners our card, then use it: `oncewire keys switch`",
         )
-    old = x509.load_pem_x509_certificate(
-        read_bytes(settings.path(settings.keys.certificate), "certificate")
-    )
+    old = x509.load_pem_x509_certificate(read_bytes(settings.key_files[0], "certificate"))
     names = old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     hosts = [str(name.value) for name in names]
     kind = KeyKind.RSA if isinstance(old.public_key(), rsa.RSAPublicKey) else KeyKind.EC
@@ -493,36 +479,30 @@ def make_next_keys(settings: Settings, now: Instant) -> KeyFiles:
 def switch_keys(settings: Settings) -> KeyFiles:
     """The next pair becomes ours; the old one stays beside it, out of use."""
     if finish_switch(settings):
-        return describe_keys(
-            settings.path(settings.keys.certificate), settings.path(settings.keys.key)
-        )
-    certificate, key = next_files(settings)
+        return describe_keys(*settings.key_files)
+    (certificate, key), (_, own_key) = settings.next_key_files, settings.key_files
     if not certificate.is_file() or not key.is_file():
         raise NotHere("there is no next key", remedy="make one: `oncewire keys next`")
     describe_keys(certificate, key)
-    own_certificate, own_key = (
-        settings.path(settings.keys.certificate),
-        settings.path(settings.keys.key),
-    )
     write_new(own_key.with_name(f"{own_key.name}.old"), read_bytes(own_key, "key"), PRIVATE,
               replace=True)  # fmt: skip
     # The key first: whoever finds both in between ends the switch.
     key.replace(own_key)
     finish_switch(settings)
-    return describe_keys(own_certificate, own_key)
+    return describe_keys(*settings.key_files)
 
 
 def finish_switch(settings: Settings) -> bool:
     """End a switch of keys that was killed between its two files: our key is the next one's
     already, and its certificate waits. False: there is none to end."""
-    certificate, key = next_files(settings)
+    certificate, key = settings.next_key_files
+    own, own_key = settings.key_files
     if key.exists() or not certificate.is_file():
         return False
     try:
-        describe_keys(certificate, settings.path(settings.keys.key))
+        describe_keys(certificate, own_key)
     except OncewireError:
         return False
-    own = settings.path(settings.keys.certificate)
     # Another process may end it at the same time.
     with suppress(FileNotFoundError):
         certificate.replace(own)
@@ -581,8 +561,7 @@ def revoke(settings: Settings, name: str, *, all_but_newest: bool = False) -> in
 
 def keys_of(settings: Settings) -> Keys | None:
     """What the party signs with; None where it has no key."""
-    certificate = settings.path(settings.keys.certificate)
-    key = settings.path(settings.keys.key)
+    certificate, key = settings.key_files
     if not key.is_file() and not certificate.is_file():
         return None
     finish_switch(settings)

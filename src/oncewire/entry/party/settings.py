@@ -238,6 +238,8 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 """Addresses of a machine that no other machine reaches."""
 
 FILE = "oncewire.toml"
+NEXT = ".next"
+"""What stands in the names of the pair of keys that will follow ours."""
 PREFIX = "ONCEWIRE_"
 CONFIG_VARIABLE = "ONCEWIRE_CONFIG"
 
@@ -450,6 +452,19 @@ class Settings:
     def path(self, named: Path) -> Path:
         """A path of the settings, seen from the party's folder."""
         return self.folder / named
+
+    @property
+    def key_files(self) -> tuple[Path, Path]:
+        """Our certificate and its private key."""
+        return self.path(self.keys.certificate), self.path(self.keys.key)
+
+    @property
+    def next_key_files(self) -> tuple[Path, Path]:
+        """Where the certificate and the key that will follow ours are."""
+        certificate, key = (
+            file.with_name(f"{file.stem}{NEXT}{file.suffix}") for file in self.key_files
+        )
+        return certificate, key
 
     @property
     def transports(self) -> tuple[str, ...]:

@@ -234,7 +234,7 @@ def _copy_papers(settings: Settings, folder: Path) -> None:
     """Settings, keys, certificates and agreements, where a party's folder has them."""
     shutil.copy2(settings.folder / FILE, folder / FILE)
     keys = make_folder(folder / "keys", PRIVATE_FOLDER)
-    for file in (settings.path(settings.keys.certificate), settings.path(settings.keys.key)):
+    for file in settings.key_files:
         for path in sorted(file.parent.glob(f"{file.stem}*{file.suffix}")):
             shutil.copy2(path, keys / path.name)
     for source, name in (

@@ -158,7 +158,7 @@ class Reloading:
         """Our own key and certificate, and those of partners."""
         settings = self._settings
         folder = settings.path(settings.keys.partners)
-        files = [settings.path(settings.keys.certificate), settings.path(settings.keys.key)]
+        files = list(settings.key_files)
         files += sorted(folder.iterdir()) if folder.is_dir() else []
         return tuple((file, stamp_of(file)) for file in files)
 

@@ -116,7 +116,7 @@ def withdrawn_by(agreements: Iterable[Kept]) -> Callable[[bytes], bool]:
 
 
 def _identity(settings: Settings) -> Identity:
-    return Identity(settings.path(settings.keys.certificate), settings.path(settings.keys.key))
+    return Identity(*settings.key_files)
 
 
 def _trusted(settings: Settings, agreements: tuple[Kept, ...]) -> tuple[str, ...]:
