@@ -53,6 +53,18 @@ async def test_an_action_that_fails_keeps_no_other_from_leaving() -> None:
     await shell.stop()
 
 
+async def test_a_loop_that_waits_for_verbs_has_no_second_task() -> None:
+    """It waits once for every message of a partner who sends one after the other."""
+    pair = Network.pair()
+    shell = CommitLoop(pair.alpha, lambda action: None)
+    here = asyncio.all_tasks()
+    shell.start()
+    await shell.do("look", lambda: None)
+    await asyncio.sleep(0.05)
+    assert [task.get_name() for task in asyncio.all_tasks() - here] == ["oncewire turns"]
+    await shell.stop()
+
+
 async def test_a_turn_that_takes_long_lets_others_in_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -196,7 +196,8 @@ class CommitLoop:
                 rest = self._rest()
                 timeout = IDLE if rest is None else min(max(rest / SECOND, SOON), IDLE)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._awake.wait(), timeout)
+                    async with asyncio.timeout(timeout):
+                        await self._awake.wait()
             self._awake.clear()
             if self._broken is not None:
                 raise self._broken

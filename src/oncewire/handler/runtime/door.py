@@ -135,7 +135,8 @@ class Relaying:
     async def _wait(self, connection: Connection, spoken: asyncio.Event) -> Answer:
         awaited = connection.awaited
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(spoken.wait(), awaited.patience / SECOND)
+            async with asyncio.timeout(awaited.patience / SECOND):
+                await spoken.wait()
         engine = self._loop.engine
         return await self._loop.do("relay", lambda: engine.relay(awaited, connection.said))
 
@@ -222,7 +223,8 @@ class _Connection:
         if self._gone is not None:
             self._gone.add_done_callback(lambda _: self.woken.set())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.woken.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.woken.wait()
 
 
 class Door:
