@@ -27,9 +27,6 @@ from oncewire.transport.contract import Peer
 
 log = logging.getLogger("oncewire.transport.listener")
 
-_LISTENS = "0A"
-"""The state of a socket that listens, in /proc/net/tcp."""
-
 _PORT_MAX = 65_535
 
 _LISTENS = "0A"

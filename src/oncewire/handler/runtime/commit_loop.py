@@ -186,9 +186,7 @@ class CommitLoop:
         works = [*self._queue, *self._aside]
         self._queue.clear()
         self._aside.clear()
-        for work in works:
-            if not work.future.done():
-                work.future.set_exception(self.failed)
+        self._fail(works, self.failed)
 
     async def _take_turns(self) -> None:
         while self.failed is None:
@@ -301,12 +299,10 @@ class CommitLoop:
         try:
             work.result = work.verb()
         except OncewireError as problem:
-            if not work.future.done():
-                work.future.set_exception(problem)
+            self._fail([work], problem)
             return False
         except Exception as problem:
-            if not work.future.done():
-                work.future.set_exception(problem)
+            self._fail([work], problem)
             if isinstance(problem, MemoryError):
                 # It may have struck anywhere, in the middle of an undo too.
                 raise
@@ -320,9 +316,9 @@ class CommitLoop:
         except OncewireError as problem:
             logger.error("the timers could not be served", extra={"problem": str(problem)})
 
-    def _fail(self, done: list[_Work], problem: Exception) -> None:
-        """The commit failed: nothing of this turn happened, and everybody is told."""
-        for work in done:
+    def _fail(self, works: list[_Work], problem: Exception) -> None:
+        """Tell the callers of these that nothing of them happened."""
+        for work in works:
             if not work.future.done():
                 work.future.set_exception(problem)
 
