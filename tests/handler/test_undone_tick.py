@@ -74,7 +74,14 @@ def test_answers_of_an_earlier_run_are_posted(monkeypatch: pytest.MonkeyPatch) -
 
 def gone_once(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> None:
     """The database is away when this function would read it, and back at once."""
-    read, failures = getattr(module, name), [StoreGone("gone")]
+    fails_once(monkeypatch, module, name, [StoreGone("gone")])
+
+
+def fails_once(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, failures: list[Exception]
+) -> None:
+    """The function raises these first, one each time, and works from then on."""
+    read = getattr(module, name)
 
     def once(*what: object) -> object:
         if failures:
@@ -114,3 +121,21 @@ def test_an_acknowledgement_that_waited_leaves_though_the_store_was_gone_meanwhi
         asking.beta.tick()
     (left,) = asking.left_messages("beta")
     assert left.kind is MessageKind.ACKNOWLEDGMENT
+
+
+def test_an_answer_that_cannot_be_posted_again_is_told_to_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair = Network.pair("ebms2", lose_answer=lambda count: True)
+    monkeypatch.setattr(receive, "REPOSTED", 2)
+    owe_answers(pair, 5)
+    pair.crash("beta")
+    failures = [ValueError("broken")]
+    fails_once(monkeypatch, receive, "agreement_of_hop", failures)
+    for _ in range(5):
+        pair.settle("beta")
+        pair.beta.tick()
+    assert failures == []
+    assert "answers are not posted again" in caplog.messages
+    # Those of the next batches leave.
+    assert len(set(pair.answers)) >= 3

@@ -4,6 +4,7 @@ the journal is written."""
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import signal
 from collections import Counter, deque
@@ -33,6 +34,8 @@ from oncewire.store.records import Refusal, StoredIncoming
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
 from oncewire.wire.security.algorithms import SigningKey
 from oncewire.wire.templates.envelope import Templates
+
+logger = logging.getLogger("oncewire.handler")
 
 # Refusals: what strangers send and no agreement takes is counted, and a sample of it kept.
 #
@@ -538,6 +541,13 @@ class HandlerContext:
         except Exception as problem:  # noqa: BLE001 - whatever it is, it is this step's alone
             return problem
         return None
+
+    def logged_step(self, step: Callable[[Transaction], None], trouble: str) -> None:
+        """Run an isolated step whose trouble nobody but the log has to be told of: it is done
+        again, or asked for again by the partner."""
+        problem = self.isolated_step(step)
+        if problem is not None:
+            logger.error(trouble, exc_info=problem)
 
     def now(self) -> Instant:
         """UTC now, as far as it can be believed."""

@@ -107,7 +107,9 @@ def give_up_gaps(context: HandlerContext) -> None:
     context.state.gaps_due_at = now + LOOK_EVERY
     if context.in_doubt:
         return
-    context.isolated_step(lambda tx: resume_stranded_hops(context, tx))
+    context.logged_step(
+        lambda tx: resume_stranded_hops(context, tx), "messages that wait here do not go on"
+    )
     with context.transition() as tx:
         held = tx.held(BATCH)
     for stored in held:

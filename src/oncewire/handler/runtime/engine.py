@@ -146,10 +146,8 @@ class Engine:
             lambda tx: transmit.take_up_delegated(context, tx),
             lambda tx: resume_stranded_hops(context, tx),
         ):
-            problem = context.isolated_step(step)
-            if problem is not None:
-                # A handler that cannot take up one part of it serves the rest.
-                logger.error("what an earlier run left is not taken up", exc_info=problem)
+            # A handler that cannot take up one part of it serves the rest.
+            context.logged_step(step, "what an earlier run left is not taken up")
 
     def _look_around(self) -> None:
         """Take up what handlers have left that are over."""
@@ -368,14 +366,20 @@ class Engine:
         give_up_gaps(context)
         if looks_at_gaps:
             # What could not be put together for want of room is tried again.
-            context.isolated_step(lambda tx: gathering.begin_all(context, tx))
+            context.logged_step(
+                lambda tx: gathering.begin_all(context, tx), "documents are not put together"
+            )
             close_what_is_over(context)
         if looks_at_gaps and not state.timeline.in_doubt:
             give_up_incomplete(context)
         if state.repost_after is not None:
-            context.isolated_step(lambda tx: repost_answers(context, tx))
+            context.logged_step(
+                lambda tx: repost_answers(context, tx), "answers are not posted again"
+            )
         while state.acks_waiting and state.acks_waiting[0][0] <= state.ticked_at:
-            context.isolated_step(lambda tx: acknowledge_next(context, tx))
+            context.logged_step(
+                lambda tx: acknowledge_next(context, tx), "an acknowledgement does not leave"
+            )
         questions, state.status_questions = state.status_questions, []
         for message_id in questions:
             # Where no handler can be asked (rm-0.78 has no such question) it stays unknown.
