@@ -1,10 +1,10 @@
 """Every command and every Python block of README and of the site, run as it is printed.
 
 A page's blocks run in their order, in one shell and in an empty home. What a reader has made before
-(`GIVEN`), or must be imagined to have done, stands in a comment that the site does not show:
+(`GIVEN`) the page says, too; no other step is hidden in a comment:
 
     <!-- given: pair -->           two parties that serve, and an order between them
-    <!-- run: COMMANDS -->         commands of this page alone
+    <!-- wait for: COMMAND -->     it ends well within a minute
     <!-- not run: REASON -->       the block that follows is only read
 """
 
@@ -52,7 +52,7 @@ GIVEN["pair"] = GIVEN["parties"] + GIVEN["pair"]
 """What a page may take for given, by name."""
 
 _PIECE = re.compile(
-    r"<!-- (?P<kind>given|run|not run): (?P<said>.*?) ?-->"
+    r"<!-- (?P<kind>given|wait for|not run): (?P<said>.*?) ?-->"
     r"|^```(?P<language>sh|python)\n(?P<block>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
@@ -66,8 +66,8 @@ def steps(text: str) -> Iterator[tuple[str, str]]:
         kind, said = piece["kind"], piece["said"]
         if kind == "given":
             yield "sh", GIVEN[said]
-        elif kind == "run":
-            yield "sh", said
+        elif kind == "wait for":
+            yield "sh", f"for try in $(seq 60); do {said} && break; sleep 1; done"
         elif kind == "not run":
             passed_over = True
         else:
@@ -139,6 +139,20 @@ def test_a_block_that_is_not_run_says_why() -> None:
         if piece["kind"] == "not run"
     ]
     assert all(len(reason.split()) > 3 for reason in reasons)
+
+
+def test_a_page_says_what_it_takes_for_given() -> None:
+    for page in PAGES:
+        for piece in _PIECE.finditer(text := page.read_text(encoding="utf-8")):
+            if piece["kind"] == "given":
+                assert text[piece.end() :].startswith("\nThe commands of this page take "), page
+
+
+def test_no_page_hides_a_step() -> None:
+    shown = {"given", "wait for", "not run"}
+    for page in PAGES:
+        said = re.findall(r"<!-- ([a-z ]+):", page.read_text(encoding="utf-8"))
+        assert set(said) <= shown, page
 
 
 @pytest.mark.parametrize("page", [*DOCS.glob("*/*.md")], ids=lambda page: page.stem)
