@@ -12,6 +12,7 @@ from oncewire.errors import JournalProblem
 from oncewire.pipeline.lake.columns import LEDGER, arrow, nullable
 from oncewire.pipeline.lake.compact import compacted
 from oncewire.pipeline.lake.lake import ROWS_OF_DAY, Days, Lake, TableFile
+from oncewire.pipeline.lake.tables import data_path
 from oncewire.pipeline.lake.version import Entry, Version
 
 FIRST = date(2025, 3, 1)
@@ -29,9 +30,9 @@ def closed_on(numbers: list[int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def write(lake: Lake, name: str, numbers: list[int]) -> Entry:
-    path = f"gold/ledger/_data/closed/{name}"
-    file = TableFile(lake.root, "ledger_closed", path, LEDGER, days="closed_on")
+def write(lake: Lake, name: str, numbers: list[int], table: str = "ledger_closed") -> Entry:
+    days = "closed_on" if table == "ledger_closed" else ""
+    file = TableFile(lake.root, table, data_path(table, name), LEDGER, days=days)
     file.write(closed_on(numbers))
     return file.close()
 
@@ -89,6 +90,20 @@ def test_many_small_directories_of_days_become_few(tmp_path: Path) -> None:
     (entry,) = after.tables["ledger_closed"]
     assert after.judged["verdicts"] == {entry.path: {"sent": 80}}
     assert days_in(lake, after) == days_in(lake, before)
+    assert compacted(lake, after) == after
+
+
+def test_what_many_tasks_left_open_is_one_directory(tmp_path: Path) -> None:
+    """Each run reads all of it again, and a file costs as much as thousands of rows."""
+    lake = Lake(tmp_path)
+    entries = [write(lake, str(number), [number], "ledger_open") for number in range(40)]
+    counts = {entry.path: {"sent": 1} for entry in entries}
+    before = Version(tables={"ledger_open": tuple(entries)}, judged={"verdicts": counts})
+    (entry,) = (after := compacted(lake, before)).tables["ledger_open"]
+    assert entry.path.startswith("gold/ledger/_data/open/")
+    assert after.judged["verdicts"] == {entry.path: {"sent": 40}}
+    rows = ds.dataset(tmp_path / entry.path, format="parquet").to_table()
+    assert sorted(rows["closed_on"].to_pylist()) == [day(number) for number in range(40)]
     assert compacted(lake, after) == after
 
 

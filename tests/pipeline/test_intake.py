@@ -8,12 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from oncewire.errors import JournalProblem
+from oncewire.message.instant import DAY
 from oncewire.pipeline import jobs
 from oncewire.pipeline.lake.columns import JOURNAL, QUARANTINE, VIOLATIONS
 from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.version import NodeState, Version
-from oncewire.pipeline.sources.ingest import new_range, silver_name
-from oncewire.pipeline.sources.journal_source import open_book
+from oncewire.pipeline.sources.ingest import Range, new_range, silver_name, write_ranges
+from oncewire.pipeline.sources.journal_source import ExportBook, open_book
 from tests.pipeline.books import (
     differences,
     make_export,
@@ -100,6 +101,38 @@ def test_a_second_run_reads_only_what_is_new(spark, tmp_path: Path) -> None:
     assert [(one.first, one.last) for one in version.journal] == [(1, 100), (101, 160)]
     rows = lake.read(spark, version, JOURNAL, "journal").collect()
     assert sorted(tuple(row) for row in rows) == [tuple(row) for row in ROWS[:160]]
+
+
+@pytest.mark.parametrize(
+    ("by", "kind", "jumps", "whole"),
+    [(0, None, 0, False), (400 * DAY, None, 1, True), (400 * DAY, "nonsense", 0, True)],
+)
+def test_a_jump_between_two_runs_is_found_and_calm_clocks_cost_few_columns(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    by: int,
+    kind: str | None,
+    jumps: int,
+    whole: bool,
+) -> None:
+    """The row before a range is one of a file's many, and all of its columns are read only where
+    they decide. A row that breaks the contract says nothing of the clock."""
+    last = next(row.seq for row in ROWS if row.seq > 30 and row.boot == ROWS[row.seq].boot)
+    rows = [row._replace(at=row.at - by * (row.seq > last)) for row in ROWS[: last + 20]]
+    rows[last - 1] = rows[last - 1]._replace(kind=kind or rows[last - 1].kind)
+    folder, asked = make_export(tmp_path / "globex", "globex", rows, per_file=1_000), []
+    ask = ExportBook.batches
+
+    def batches(self, start, end, columns, filters):
+        asked.append((start, end, len(columns)))
+        return ask(self, start, end, columns, filters)
+
+    monkeypatch.setattr(ExportBook, "batches", batches)
+    book = open_book(folder)
+    (part,) = write_ranges(tmp_path / "lake", [Range(book, last, last + 20)]).parts
+    assert [jump.seq for jump in part.jumps] == [last + 1] * jumps
+    before = [columns for start, end, columns in asked if (start, end) == (last - 1, last)]
+    assert (len(JOURNAL.fields) in before) == whole
 
 
 @pytest.mark.spark

@@ -14,8 +14,6 @@ import pickle
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
-
 from oncewire.journal.predicates import channel as sending
 from oncewire.journal.predicates import receiving_channel as receiving
 from oncewire.journal.predicates.channel import ChannelFold
@@ -157,17 +155,6 @@ def _fill(epoch: _Epoch, number: int, terms: Terms) -> None:
             left.append(_Run(terms.numbers.after(number), rest, run.after, run.before))
         epoch.runs[index : index + 1] = left
         return
-
-
-CHANNEL_STATES = StructType(
-    [
-        StructField("node", StringType(), False),
-        StructField("channel", StringType(), False),
-        StructField("seq", LongType(), False),
-        StructField("code", StringType(), False),
-        StructField("state", BinaryType(), False),
-    ]
-)
 
 
 class Folded(NamedTuple):

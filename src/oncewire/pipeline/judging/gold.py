@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from oncewire.journal.check import fold_documents, told_once
 from oncewire.journal.predicates.context import Violation, ViolationKind
-from oncewire.pipeline.judging.channels import CHANNEL_STATES, fold_channel
+from oncewire.pipeline.judging.channels import fold_channel
 from oncewire.pipeline.judging.extent import (
     Extents,
     Judging,
@@ -43,17 +43,7 @@ from oncewire.pipeline.judging.together import (
     fed_rows,
     rows_by_key,
 )
-from oncewire.pipeline.lake.columns import (
-    FINDINGS_OF,
-    JOURNAL,
-    JUDGED,
-    LEDGER,
-    PARTNER_SERVICE,
-    SEQUENCE_GAPS,
-    VIOLATIONS,
-    arrow,
-    nullable,
-)
+from oncewire.pipeline.lake.columns import GOLD, LEDGER, SEQUENCE_GAPS, arrow, nullable
 from oncewire.pipeline.lake.lake import Lake, Names, TableFile, count_in
 from oncewire.pipeline.lake.tables import data_path
 from oncewire.pipeline.lake.version import COLUMNS_VERSION, Entry, Version
@@ -62,23 +52,6 @@ from oncewire.pipeline.tasks import Batches
 if TYPE_CHECKING:
     import pyarrow as pa
 
-GOLD: dict[str, StructType] = {
-    "ledger_closed": LEDGER,
-    "ledger_open": LEDGER,
-    "open_rows": JOURNAL,
-    "message_findings": FINDINGS_OF,
-    "channel_findings": FINDINGS_OF,
-    "document_findings": VIOLATIONS,
-    "channel_states": CHANNEL_STATES,
-    "channel_rows": JOURNAL,
-    "sequence_gaps": SEQUENCE_GAPS,
-    "partner_service": PARTNER_SERVICE,
-    "violations": VIOLATIONS,
-    "judged": JUDGED,
-}
-"""The tables that are made of what journals show, with their columns."""
-
-_PLACES = {"ledger_closed": ("ledger", "closed/"), "ledger_open": ("ledger", "open/")}
 _DAYS = {"ledger_closed": "closed_on", "partner_service": "hour"}
 
 WORK = "gold/work"
@@ -104,8 +77,7 @@ class Setting:
 
     def path(self, table: str, below: str) -> str:
         """Where a task writes a table."""
-        owner, kind = _PLACES.get(table, (table, ""))
-        return data_path(owner, f"{kind}{self.name}/{below}")
+        return data_path(table, f"{self.name}/{below}")
 
     def file(self, table: str, below: str) -> TableFile:
         """The file of a task for a table."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import date, timedelta
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,7 +33,7 @@ from oncewire.pipeline.judging.extent import (
     rules_digest,
     tasks_for,
 )
-from oncewire.pipeline.judging.gold import GOLD, WORK, Made, Setting
+from oncewire.pipeline.judging.gold import WORK, Made, Setting
 from oncewire.pipeline.judging.together import (
     AS_JSON,
     BY_CHANNEL,
@@ -52,7 +52,14 @@ from oncewire.pipeline.judging.together import (
     together,
     without_copies,
 )
-from oncewire.pipeline.lake.columns import JOURNAL, LEDGER, PARTNER_SERVICE, SPLIT_ROWS, VIOLATIONS
+from oncewire.pipeline.lake.columns import (
+    GOLD,
+    JOURNAL,
+    LEDGER,
+    PARTNER_SERVICE,
+    SPLIT_ROWS,
+    VIOLATIONS,
+)
 from oncewire.pipeline.lake.compact import applied, merges
 from oncewire.pipeline.lake.lake import Days, Lake
 from oncewire.pipeline.lake.tables import OPEN
@@ -89,9 +96,7 @@ def refresh(
     (judging, is_due), *found = run_each(spark, _questions(lake, setting, new, ended))
     given = version
     if not (judging.stands(version.judged) and version.judged.get("rules") == rules_digest()):
-        version = forgetting(version)
-        for table in GOLD:
-            version = version.with_table(table, ())
+        version = _without_gold(version)
         new, found, is_due = new_entries(version), [], True
     if not new and not is_due:
         return given
@@ -118,10 +123,12 @@ def _forgetful(version: Version, findings: Collection[Violation]) -> Version:
         version = version.with_node(
             node, replace(state, forgot=tuple(sorted({*state.forgot, *forgot})))
         )
-    version = forgetting(version)
-    for table in GOLD:
-        version = version.with_table(table, ())
-    return version
+    return _without_gold(version)
+
+
+def _without_gold(version: Version) -> Version:
+    """A copy that is judged again from the first row on, into empty tables."""
+    return reduce(lambda made, table: made.with_table(table, ()), GOLD, forgetting(version))
 
 
 def new_entries(version: Version) -> list[Entry]:
@@ -399,9 +406,7 @@ class _Refresh:
         if days is None:
             return partner_service(rows, None, tasks), kept
         chosen = sorted(days)
-        rows = rows.where(
-            f.to_date("submitted_at").isin(chosen) | f.to_date("received_at").isin(chosen)
-        )
+        rows = rows.where(_on("submitted_at", chosen) | _on("received_at", chosen))
         others = self._paths(
             PARTNER_SERVICE, (entry.path for entry in old if entry not in kept)
         ).where(~f.to_date("hour").isin(chosen))
@@ -410,6 +415,13 @@ class _Refresh:
         )
         # What is written as one directory comes to one task.
         return every.coalesce(1) if tasks == 1 else every.repartition(tasks, "span"), kept
+
+
+def _on(instant: str, days: list[date]) -> Column:
+    """Whether an instant is on one of some days, which are in order. Parquet passes over rows by
+    what it knows of the instants, and knows nothing of days."""
+    begin, end = (f.lit(day).cast("timestamp") for day in (days[0], days[-1] + timedelta(1)))
+    return f.col(instant).between(begin, end) & f.to_date(instant).isin(days)
 
 
 def _as_counted() -> str:

@@ -602,6 +602,35 @@ RECONCILIATION: Final = _columns(
 """Where two parties' books disagree about a message, and who holds which proof."""
 
 
+CHANNEL_STATES: Final = StructType(
+    [
+        StructField("node", _TEXT, False),
+        StructField("channel", _TEXT, False),
+        StructField("seq", _LONG, False),
+        StructField("code", _TEXT, False),
+        StructField("state", BinaryType(), False),
+    ]
+)
+"""How far the folds over each channel on each node have come, to go on from there."""
+
+
+GOLD: Final = {
+    "ledger_closed": LEDGER,
+    "ledger_open": LEDGER,
+    "open_rows": JOURNAL,
+    "message_findings": FINDINGS_OF,
+    "channel_findings": FINDINGS_OF,
+    "document_findings": VIOLATIONS,
+    "channel_states": CHANNEL_STATES,
+    "channel_rows": JOURNAL,
+    "sequence_gaps": SEQUENCE_GAPS,
+    "partner_service": PARTNER_SERVICE,
+    "violations": VIOLATIONS,
+    "judged": JUDGED,
+}
+"""The tables that are made of what journals show, with their columns."""
+
+
 # --- schemas in other forms -------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from oncewire.errors import JournalProblem
-from oncewire.pipeline.lake.columns import JOURNAL, LEDGER, SILVER, arrow, nullable
+from oncewire.pipeline.lake.columns import GOLD, JOURNAL, SILVER, arrow, nullable
 from oncewire.pipeline.lake.lake import Days, Lake, TableFile
 from oncewire.pipeline.lake.tables import data_path
 from oncewire.pipeline.lake.version import Entry, Version, in_parts, parquet_files
@@ -33,7 +33,10 @@ ENOUGH_DAYS = 50_000
 """Neighbouring days of closed messages are merged until they have this many rows; all of them are
 written again when one message is reopened."""
 
-SCHEMAS = {"journal": JOURNAL, "ledger_closed": LEDGER, **SILVER}
+SCHEMAS = {"journal": JOURNAL, **SILVER, **GOLD}
+
+BY_DAYS = ("ledger_closed", "partner_service")
+"""Tables that are changed day by day, and are never one directory."""
 
 
 class Merge(NamedTuple):
@@ -75,11 +78,11 @@ def merges(version: Version, many: int = MANY) -> list[Merge]:
     """What is to be written together, where there are too many directories."""
     name = f"v{version.number + 1:08d}-compact"
     found = _journals(version, many)
-    for table in SILVER:
+    for table in (*SILVER, *GOLD):
         small = [entry for entry in version.tables.get(table, ()) if entry.rows < ENOUGH]
-        if len(small) >= many:
+        if len(small) >= many and table not in BY_DAYS:
             found.append(Merge(table, tuple(small), data_path(table, name)))
-    return [*found, *_days(version, many, data_path("ledger", f"closed/{name}"))]
+    return [*found, *_days(version, many, data_path("ledger_closed", name))]
 
 
 def compacted(lake: Lake, version: Version, many: int = MANY) -> Version:
@@ -96,7 +99,7 @@ def applied(version: Version, written: Iterable[tuple[Merge, Entry]]) -> Version
         kept = [entry for entry in version.tables[merge.table] if entry not in merge.entries]
         version = version.with_table(merge.table, [*kept, made])
         counted = [verdicts.pop(entry.path, None) for entry in merge.entries]
-        if merge.table == "ledger_closed" and None not in counted:
+        if merge.table.startswith("ledger") and None not in counted:
             verdicts[made.path] = dict(sum(map(Counter, counted), Counter()))
     if verdicts:
         version = replace(version, judged={**version.judged, "verdicts": verdicts})

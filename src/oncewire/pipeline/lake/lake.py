@@ -16,7 +16,6 @@ a bucket and worked on in a copy (`bucket`).
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import re
 import shutil
@@ -24,7 +23,6 @@ import sys
 import time
 import uuid
 from array import array
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -89,29 +87,25 @@ class Names:
     """Some names to ask directories for."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._names = sorted((_digest(name), name) for name in set(names))
+        import numpy as np
+
+        known = sorted((_digest(name), name) for name in set(names))
+        self._names = [name for _, name in known]
+        self._digests = np.array([digest for digest, _ in known], np.uint64)
 
     def among(self, root: Path, table: str, entry: Entry) -> list[str]:
         """The names that a directory of a table may have; no others need be looked for there."""
+        import numpy as np
+
         if entry.rows < FEW or not self._names:
-            return [name for _, name in self._names]
+            return self._names
         file = _made(root / entry.path, COLUMNS[table])
         if not file.stat().st_size:
             return []  # No row of it has a name.
-        with (
-            file.open("rb") as opened,
-            mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-            memoryview(mapped) as raw,
-            raw.cast("Q") as known,
-        ):
-            found, place = [], 0
-            for digest, name in self._names:
-                place = bisect_left(known, digest, place)
-                if place == len(known):
-                    break
-                if known[place] == digest:
-                    found.append(name)
-            return found
+        known = np.memmap(file, np.uint64, "r")
+        places = np.searchsorted(known, self._digests)
+        found = known[np.minimum(places, len(known) - 1)] == self._digests
+        return [self._names[place] for place in np.flatnonzero(found).tolist()]
 
 
 def _made(folder: Path, column: str) -> Path:

@@ -168,7 +168,11 @@ EVERY: dict[str, Table] = {
 def data_path(table: str, name: str) -> str:
     """Where a directory of a table is written."""
     layer = "silver" if table in (*SILVER, "documents") else "gold"
-    return f"{layer}/{table}/{DATA}/{name}"
+    owner, kind = _PARTS.get(table, (table, ""))
+    return f"{layer}/{owner}/{DATA}/{kind}{name}"
+
+
+_PARTS = {"ledger_closed": ("ledger", "closed/"), "ledger_open": ("ledger", "open/")}
 
 
 # Rows between Arrow and plain Python: batches in, `Row` values out, and back.

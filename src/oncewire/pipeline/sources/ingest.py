@@ -40,7 +40,7 @@ from oncewire.message.instant import Instant
 from oncewire.pipeline.lake import version as crash
 from oncewire.pipeline.lake.columns import ATTEMPTS, HOPS, JOURNAL, MESSAGES, QUARANTINE, SILVER
 from oncewire.pipeline.lake.lake import Lake, TableFile
-from oncewire.pipeline.lake.tables import OPEN, data_path, problem_in, rows_of_batch
+from oncewire.pipeline.lake.tables import ALWAYS_THERE, OPEN, data_path, problem_in, rows_of_batch
 from oncewire.pipeline.lake.version import (
     BATCH_ROWS,
     COLUMNS_VERSION,
@@ -331,7 +331,7 @@ def _write_range(root: Path, span: Range, silver: Silver) -> Part:
     runs: list[Run] = []
     jumps: list[Jump] = []
     restarts: list[Restart] = []
-    before = _row_at(book, span.start)
+    before: Row | None = None
     for start, end in book.splits(span.start, span.end, ROWS_AT_ONCE):
         found = list(book.batches(start, end, COLUMNS, ()))
         if not found:
@@ -354,6 +354,8 @@ def _write_range(root: Path, span: Range, silver: Silver) -> Part:
                 batch = batch.filter(pc.is_null(pa.array(problems, pa.string())))  # noqa: PLW2901
             for row, problem in pairs:
                 if problem is None:
+                    if row.seq == span.start + 1:
+                        before = _row_before(book, row)
                     if before is not None:
                         jump, restart = jump_between(before, row), restart_between(before, row)
                         jumps += [] if jump is None else [jump]
@@ -379,12 +381,19 @@ def _write_range(root: Path, span: Range, silver: Silver) -> Part:
     )
 
 
-def _row_at(book: Book, seq: int) -> Row | None:
-    """The row at a position, if it is there and keeps the contract."""
-    found = [
-        row for batch in book.batches(seq - 1, seq, COLUMNS, ()) for row in rows_of_batch(batch)
-    ]
-    return found[0] if found and problem_in(found[0], book.node) is None else None
+def _row_before(book: Book, row: Row) -> Row | None:
+    """The row before a range's first, if it is there, keeps the contract, and the clocks tell of
+    anything between both. To find a row in Parquet is to read its whole group, so first of the
+    columns that tell."""
+    before: Row | None = None
+    for columns in (ALWAYS_THERE, COLUMNS):
+        batches = book.batches(row.seq - 2, row.seq - 1, columns, ())
+        before = next((found for batch in batches for found in rows_of_batch(batch)), None)
+        if before is None or None in before[: len(ALWAYS_THERE)]:
+            return None
+        if not (jump_between(before, row) or restart_between(before, row)):
+            return None
+    return before if before and problem_in(before, book.node) is None else None
 
 
 def _set_aside(row: Row, problem: str, source: str) -> tuple[Any, ...]:
