@@ -43,7 +43,7 @@ from oncewire.pipeline.judging.together import (
     fed_rows,
     rows_by_key,
 )
-from oncewire.pipeline.lake.columns import GOLD, LEDGER, SEQUENCE_GAPS, arrow, nullable
+from oncewire.pipeline.lake.columns import BY_DAYS, GOLD, LEDGER, SEQUENCE_GAPS, arrow, nullable
 from oncewire.pipeline.lake.lake import Lake, Names, TableFile, count_in
 from oncewire.pipeline.lake.tables import data_path
 from oncewire.pipeline.lake.version import COLUMNS_VERSION, Entry, Version
@@ -52,7 +52,10 @@ from oncewire.pipeline.tasks import Batches
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_DAYS = {"ledger_closed": "closed_on", "partner_service": "hour"}
+OF_CHANNELS = (
+    "channel_findings", "sequence_gaps", "channel_states", "channel_rows", "document_findings",
+)  # fmt: skip
+"""The tables that are made of channels and documents."""
 
 WORK = "gold/work"
 """Directories that only the run itself reads."""
@@ -82,7 +85,7 @@ class Setting:
     def file(self, table: str, below: str) -> TableFile:
         """The file of a task for a table."""
         path = self.path(table, below)
-        return TableFile(self.root, table, path, GOLD[table], days=_DAYS.get(table, ""))
+        return TableFile(self.root, table, path, GOLD[table], days=BY_DAYS.get(table, ""))
 
     def folders(self, *tables: str) -> list[str]:
         """The directories of tables as they were."""
@@ -213,12 +216,8 @@ def judge_channels(setting: Setting, judging: Judging, rules: str) -> Callable[[
     """The task that judges channels and documents."""
 
     def work(batches: Batches) -> Made:
-        tables = (
-            "channel_findings", "sequence_gaps", "channel_states", "channel_rows",
-            "document_findings",
-        )  # fmt: skip
         task = _task()
-        files = {table: setting.file(table, task) for table in tables}
+        files = {table: setting.file(table, task) for table in OF_CHANNELS}
         changed: set[str] = set()
         for fold, some in by_fold(batches):
             judge = _judge_channel if fold == CHANNEL else _judge_document

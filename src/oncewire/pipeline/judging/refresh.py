@@ -33,7 +33,7 @@ from oncewire.pipeline.judging.extent import (
     rules_digest,
     tasks_for,
 )
-from oncewire.pipeline.judging.gold import WORK, Made, Setting
+from oncewire.pipeline.judging.gold import OF_CHANNELS, WORK, Made, Setting
 from oncewire.pipeline.judging.together import (
     AS_JSON,
     BY_CHANNEL,
@@ -52,14 +52,7 @@ from oncewire.pipeline.judging.together import (
     together,
     without_copies,
 )
-from oncewire.pipeline.lake.columns import (
-    GOLD,
-    JOURNAL,
-    LEDGER,
-    PARTNER_SERVICE,
-    SPLIT_ROWS,
-    VIOLATIONS,
-)
+from oncewire.pipeline.lake.columns import GOLD, JOURNAL, LEDGER, PARTNER_SERVICE, SPLIT_ROWS
 from oncewire.pipeline.lake.compact import applied, merges
 from oncewire.pipeline.lake.lake import Days, Lake
 from oncewire.pipeline.lake.tables import OPEN
@@ -252,15 +245,11 @@ class _Refresh:
             fed(self._documents(), DOCUMENT, "document"),
             fed(of_documents, DOCUMENT, "message_id", FINDING, AS_JSON),
         ]
-        tables = (
-            "channel_findings", "sequence_gaps", "channel_states", "channel_rows",
-            "document_findings",
-        )  # fmt: skip
-        self._clear(*tables)
+        self._clear(*OF_CHANNELS)
         work = gold.judge_channels(self._setting, self._judging, rules_digest())
         expected = self.new_rows + self._before.rows("channel_rows")
         made = self._judge(frames, expected, work)
-        for table in tables:
+        for table in OF_CHANNELS:
             self._replace(table, made)
 
     def _replace(self, table: str, made: Iterable[Made]) -> None:
@@ -286,7 +275,9 @@ class _Refresh:
 
     def messages(self) -> None:
         """The ledger rows of every message that is open, has new rows, or was told of."""
-        told = self._read(*OF_OTHERS, schema=VIOLATIONS).where(f.col("message_id").isNotNull())
+        told = self._read(*OF_OTHERS, schema=GOLD["violations"]).where(
+            f.col("message_id").isNotNull()
+        )
         own, was = self._read("message_findings"), self._read("ledger_open")
         rows = self._new.unionByName(self._read("open_rows"))
         if self._opened:

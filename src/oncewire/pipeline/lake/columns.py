@@ -630,6 +630,9 @@ GOLD: Final = {
 }
 """The tables that are made of what journals show, with their columns."""
 
+BY_DAYS: Final = {"ledger_closed": "closed_on", "partner_service": "hour"}
+"""Those of them that are changed day by day, and never one directory; the column that says when."""
+
 
 # --- schemas in other forms -------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from oncewire.errors import JournalProblem
-from oncewire.pipeline.lake.columns import GOLD, JOURNAL, SILVER, arrow, nullable
+from oncewire.pipeline.lake.columns import BY_DAYS, GOLD, JOURNAL, SILVER, arrow, nullable
 from oncewire.pipeline.lake.lake import Days, Lake, TableFile
 from oncewire.pipeline.lake.tables import data_path
 from oncewire.pipeline.lake.version import Entry, Version, in_parts, parquet_files
@@ -35,9 +35,6 @@ written again when one message is reopened."""
 
 SCHEMAS = {"journal": JOURNAL, **SILVER, **GOLD}
 
-BY_DAYS = ("ledger_closed", "partner_service")
-"""Tables that are changed day by day, and are never one directory."""
-
 
 class Merge(NamedTuple):
     """Directories of a table that become one, with the same rows."""
@@ -51,8 +48,7 @@ class Merge(NamedTuple):
         import pyarrow.dataset as ds
 
         schema = SCHEMAS[self.table]
-        days = "closed_on" if self.table == "ledger_closed" else ""
-        file = TableFile(root, self.table, self.path, schema, days=days)
+        file = TableFile(root, self.table, self.path, schema, days=BY_DAYS.get(self.table, ""))
         for entry in self.entries:
             files = parquet_files(root / entry.path)
             found = ds.dataset(files, format="parquet", schema=arrow(nullable(schema)))
