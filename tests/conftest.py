@@ -172,7 +172,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     names = inspect.signature(pyfuncitem.obj).parameters
     test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
     marker = pyfuncitem.get_closest_marker("within")
-    asyncio.run(_bounded(test, marker.args[0] if marker is not None else 60.0))
+    asyncio.run(_bounded(test, marker.args[0] if marker is not None else 120.0))
     return True
 
 
