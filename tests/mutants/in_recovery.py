@@ -161,10 +161,12 @@ IN_RECOVERY: tuple[Mutant, ...] = (
         "await asyncio.to_thread(self._works)\n"
         "if came == self._came:\n"
         "    await self._loop.operate(lambda engine: engine.resume(channel=self._channel))\n"
-        "    self._open = came != self._came",
+        "    self._open = came != self._came\n"
+        "    self.trouble = self.trouble if self._open else None",
         "if came == self._came:\n"
         "    await self._loop.operate(lambda engine: engine.resume(channel=self._channel))\n"
-        "    self._open = came != self._came",
+        "    self._open = came != self._came\n"
+        "    self.trouble = self.trouble if self._open else None",
         tests=(f"{_FULL}::test_the_incident_of_a_full_disk_ends_when_there_is_room_again",),
     ),
     Mutant(

@@ -13,8 +13,11 @@ from oncewire.entry.party.settings import load
 from oncewire.entry.running import serving
 from oncewire.entry.running.open_party import open_party_blocking
 from oncewire.entry.running.serving import record_failure
+from oncewire.entry.watching import snapshot
 from oncewire.errors import HandlerFailed, StoreFull
+from oncewire.handler.runtime import handler as handler_module
 from oncewire.store.records import Incident
+from oncewire.store.sqlite.store import SqliteStore
 from oncewire.transport.contract import Peer
 from oncewire.transport.http.transport import HttpTransport
 from tests.entry.running.test_store_record import database, exchange
@@ -115,6 +118,32 @@ def test_partners_that_are_not_sent_away_any_more_are_nobodys_trouble(
     while "handler budget" not in open_ones():
         assert time.monotonic() < end
     until_over()
+
+
+def test_a_full_store_that_can_keep_no_incident_is_told_by_the_handler(
+    pair: Path, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.stop("acme")
+    monkeypatch.setattr(handler_module, "QUIET", 0.5)
+    running = served.start("acme")
+    store = running.handler.engine.context.store
+    assert isinstance(store, SqliteStore)
+    assert store._connection is not None
+    store._connection.pragma("max_page_count", 1)
+    with open_party_blocking(pair / "acme") as party:
+        with pytest.raises(StoreFull):
+            party.send("globex", b"<order/>" * 4096)
+        assert [trouble.channel for trouble in party.incidents()] == ["handler store"]
+        assert party.status().incidents == 1
+        assert not snapshot.readiness(running.handler).ready
+    told = run_json("status", exit_code=output.WRONG)
+    assert told["incidents"] == 1
+    assert "no space left" in told["store"]
+    assert "no space left" in open_ones()["handler store"]
+    run("incidents", exit_code=output.WRONG)
+    store._connection.pragma("max_page_count", 2**30)
+    until_over()
+    run("status", exit_code=output.OK)
 
 
 def test_a_failure_is_told_beside_a_full_disk(pair: Path, served: Served) -> None:

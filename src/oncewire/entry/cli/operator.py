@@ -24,7 +24,7 @@ from oncewire.entry.cli.finding import (
 from oncewire.entry.cli.output import Config, Json, Listing, Party, Report
 from oncewire.entry.control.verb import Command, Need, Told, Verb
 from oncewire.entry.control.verbs import MEANINGS, TABLE, Status, Verbs, user_name
-from oncewire.entry.messages.outlook import Trouble, advice, is_of_clock, troubles
+from oncewire.entry.messages.outlook import Trouble, advice, incidents_of, is_of_clock, troubles
 from oncewire.entry.party.names import names_of
 from oncewire.errors import InvalidValue, NotAllowed, OncewireError, StoreProblem, UnknownMessage
 from oncewire.message.instant import moment
@@ -88,7 +88,8 @@ def status(settings: Party, json: Json = False) -> Report:
         rows += [(each.key, "in", each.epoch, each.expected, False, "") for each in receiving]
         # Those that wait for the operator come first.
         rows.sort(key=lambda row: not row[4])
-        counts, undecided = reader.counts(), reader.incidents()
+        counts = reader.counts()
+        undecided = incidents_of(reader, None if found is None else found.outage)
         parts = sum(reader.parts_counted().values())
         removed = reader.last_removal()
         strangers = reader.refusals(REFUSALS_READ)
@@ -102,6 +103,7 @@ def status(settings: Party, json: Json = False) -> Report:
         facts |= {"pid": found.pid, "url": found.url, "lag_ms": found.lag_ms}
         facts |= {"stuck": found.stuck} if found.stuck else {}
         facts |= {"admin": found.admin} if found.admin else {}
+        facts |= {"store": found.outage[1]} if found.outage else {}
     facts |= {"kept": sum(counts.values()), "last_removed": moment(removed)}
     facts |= {name: count for name, count in counts.items() if count or json}
     facts |= {"parts": parts} if parts or json else {}
@@ -197,8 +199,10 @@ def incidents(
     hints: tuple[str, ...] = ()
     undecided = 0
     if output.has_store(settings):
+        handler = running(settings)
         with reading(settings) as reader:
-            found = reader.incidents(open_only=not every)
+            outage = None if handler is None else handler.outage
+            found = incidents_of(reader, outage, every=every)
             told = troubles(reader, names_of(settings), found)
             left = [incident for incident in found if incident.resolved_at is None]
             hints, undecided = (
@@ -505,7 +509,7 @@ def _work(
             command.tell(result, reader.outgoing(call.get("message_id", "")))
             for call, result in zip(calls, results, strict=True)
         ]
-        rows = [_row(reader, call, said) for call, said in zip(calls, told, strict=True)]
+        rows = [_row(reader, call, said, command) for call, said in zip(calls, told, strict=True)]
     readers.close()
     listing = Listing("done", ("what", "state", *told[0].facts), rows)
     return _report(command, told, {}, (listing,), at_rest=at_rest)
@@ -572,11 +576,11 @@ def ask(
         return asyncio.run(asked())
 
 
-def _row(reader: Reader, call: dict[str, Any], said: Told) -> tuple[Any, ...]:
+def _row(reader: Reader, call: dict[str, Any], said: Told, command: Command) -> tuple[Any, ...]:
     """What a call was about, where that stands now, and what is known of it besides."""
     message_id = call.get("message_id")
     if message_id is None:
-        return (call.get("channel") or call["partner"], "", *said.facts.values())
+        return (call.get("channel") or call["partner"], command.done, *said.facts.values())
     return (message_id, _state(reader, message_id), *said.facts.values())
 
 

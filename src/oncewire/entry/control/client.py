@@ -22,6 +22,7 @@ from oncewire.entry.control.verb import Method, Need, Permission, Verb
 from oncewire.entry.control.verbs import TABLE, PartyVerbs, Status, Verbs
 from oncewire.entry.delivery.received_message import ReceivedMessage
 from oncewire.entry.messages.documents import Document, payloads_of
+from oncewire.entry.messages.outlook import incidents_of
 from oncewire.entry.messages.submitting import AS_AGREED, SendOptions, find_agreement, submission_of
 from oncewire.entry.party.agreements import AgreementFolder
 from oncewire.entry.party.names import Names
@@ -43,7 +44,7 @@ from oncewire.handler.runtime.operate import find_outgoing
 from oncewire.handler.sending.submit import handed_in
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.states import Outcome, outcome_in
-from oncewire.store.contract import Reader, Store
+from oncewire.store.contract import Reader
 from oncewire.store.spool_contract import Spool
 
 if TYPE_CHECKING:
@@ -227,13 +228,6 @@ PROBE = 4.0
 """Seconds within which a handler that lives takes a turn."""
 
 
-def read_status(store: Store, *, pid: int = 0, url: str = "", passing: bool = False) -> Status:
-    """The status of a store's party; a pid says that its handler runs there."""
-    with store.reader() as reader:
-        counts, incidents = reader.counts(), len(reader.incidents())
-    return Status(store.node(), pid > 0, pid, url, counts, incidents, passing)
-
-
 class _Here(Verbs):
     """What a local handler and an offline store share: the engine, the settings, and the names of
     partners as the party's files have them now."""
@@ -241,6 +235,13 @@ class _Here(Verbs):
     def __init__(self, engine: Engine, settings: Settings | None) -> None:
         self.engine, self.settings = engine, settings
         self._folder = None if settings is None else AgreementFolder(settings)
+
+    def _condition(self, outage: tuple[Instant, str] | None = None) -> Status:
+        """What the store has of the party, and what it cannot keep."""
+        store = self.engine.context.store
+        with store.reader() as reader:
+            counts, incidents = reader.counts(), len(incidents_of(reader, outage))
+        return Status(store.node(), False, 0, "", counts, incidents, outage=outage)
 
     def names(self) -> Names:
         """See `VerbBackend`."""
@@ -324,9 +325,17 @@ class LocalHandler(_Here):
         except (TimeoutError, HandlerFailed) as problem:
             why = str(problem) or f"it has taken no turn for {PROBE:.0f} seconds"
             return Status(store.node(), False, os.getpid(), self.url, stuck=why)
-        found = read_status(store, pid=os.getpid(), url=self.url, passing=self.passing)
-        live = replace(found, transfers=self.handler.transfers(), refusals=self.handler.refusals())
-        return replace(live, lag_ms=round(lag * 1000), admin=self.admin_problem())
+        return replace(
+            self._condition(self.handler.outage),
+            running=True,
+            pid=os.getpid(),
+            url=self.url,
+            passing=self.passing,
+            transfers=self.handler.transfers(),
+            refusals=self.handler.refusals(),
+            lag_ms=round(lag * 1000),
+            admin=self.admin_problem(),
+        )
 
     async def read_anew(self) -> int:
         """See `VerbBackend`."""
@@ -393,7 +402,7 @@ class OfflineStore(_Here):
 
     async def condition(self) -> Status:
         """See `VerbBackend`."""
-        return read_status(self.engine.context.store)
+        return self._condition()
 
     async def read_anew(self) -> int:
         """See `VerbBackend`; the next process that opens the party reads them anyway."""

@@ -1,12 +1,11 @@
 """The control socket's language: how a command asks the handler that runs.
 
-While `oncewire serve` runs it is the store's only writer. Other commands reach it through a
-Unix domain socket beside the database, which only the owner of the files can open. One line of
-JSON asks, one line answers; `bytes` in a line announces how many raw bytes of each payload
-follow it. Those of a payload whose length is unknown (`null`) follow in pieces, each after its
-length in four bytes, up to one that is empty; a large one is put into the spool as it comes. A
-line names its version, so that an old command and a new handler understand that they do not
-understand each other.
+While `oncewire serve` runs it is the store's only writer. Other commands reach it through a Unix
+domain socket beside the database, which only the owner of the files can open. One line of JSON
+asks, one line answers; `bytes` in a line announces how many raw bytes of each payload follow it.
+Those of a payload whose length is unknown (`null`) follow in pieces, each after its length in four
+bytes, up to one that is empty; a large one is put into the spool as it comes. A line names its
+version, so that an old command and a new handler understand that they do not understand each other.
 """
 
 from __future__ import annotations

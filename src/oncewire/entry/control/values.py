@@ -319,8 +319,7 @@ def _opened(path: Path) -> BinaryIO:
 
 _MESSAGE = ValueForm(_write_message, _read_message)
 _NOTICE = ValueForm(
-    lambda notice, _parts: notice_facts(notice),
-    lambda facts, _parts: notice_from(facts),
+    lambda notice, _parts: notice_facts(notice), lambda facts, _parts: notice_from(facts)
 )
 
 FORMS: dict[str, ValueForm] = {

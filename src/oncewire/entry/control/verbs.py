@@ -120,9 +120,9 @@ class Status:
     `stuck`: why it is not called running although its process is there.
     `transfers`: large messages that leave now, by MessageId: bytes that have left, and of how many.
     `refusals`: messages that the application refuses, by MessageId: how often, when last (in
-    microseconds since 1970), and what
-    it raised then.
+    microseconds since 1970), and what it raised then.
     `admin`: why the admin port does not come up; empty: it does, or there is none.
+    `outage`: since when the store cannot keep anything, not even its own incident, and why.
     """
 
     party: str
@@ -137,6 +137,7 @@ class Status:
     transfers: dict[str, tuple[int, int]] = field(default_factory=dict)
     refusals: dict[str, tuple[int, Instant, str]] = field(default_factory=dict)
     admin: str = ""
+    outage: tuple[Instant, str] | None = None
 
 
 def told_of(said: StatusResponse | None, sent: StoredOutgoing | None) -> Told:
@@ -547,11 +548,12 @@ class PartyVerbs:
 
         `oncewire incidents` names the command that ends each.
         """
-        from oncewire.entry.messages.outlook import troubles
+        from oncewire.entry.messages.outlook import incidents_of, troubles
 
+        outage = (await self.here.condition()).outage
         return await self.here.look(
             lambda reader, names, _: troubles(
-                reader, names, reader.incidents(open_only=not resolved)
+                reader, names, incidents_of(reader, outage, every=resolved)
             )
         )
 

@@ -30,6 +30,10 @@ SOON = 30 * SECOND
 """How not to wait for what comes sooner is not worth telling."""
 
 
+_DISTRUSTED = ("ended before the answer", "CERTIFICATE", "ALERT", "Connection reset", "pinned")
+"""In the reasons of attempts that a certificate may have ended, which nobody says over the line."""
+
+
 def outlook(
     reader: Reader, message_id: str, now: Instant, settings: Settings, place: str = ""
 ) -> str:
@@ -76,6 +80,10 @@ def outlook(
     if sent.attempts == 0:
         return f"the first try is at {moment(due)}"
     sooner = "" if due - now < SOON else f"; `oncewire resume {quote(message_id)}{place}` tries now"
+    if any(word in failure_reason(reader.journal_of(message_id)) for word in _DISTRUSTED):
+        sooner += (
+            f"; `oncewire doctor{place}` looks whether both sides know each other's certificate"
+        )
     said = f"the next try (or, after the last one, the verdict) is at {moment(due)}{sooner}"
     if old := outworn(settings, reader, message_id, now):
         named = f"{quote(message_id)}{place}"
@@ -263,6 +271,19 @@ class Trouble(Struct, frozen=True):
     message_id: str | None = None
     channel: str | None = None
     resolved_at: Instant | None = None
+
+
+def incidents_of(
+    reader: Reader, outage: tuple[Instant, str] | None, *, every: bool = False
+) -> list[Incident]:
+    """The open incidents, or every one. `outage`: of a handler whose store can keep none of its
+    own."""
+    from oncewire.handler.perform import STORE
+
+    found = list(reader.incidents(open_only=not every))
+    if outage and all(each.channel != STORE or each.resolved_at for each in found):
+        found.append(Incident(0, *outage, channel=STORE))
+    return found
 
 
 def troubles(reader: Reader, names: Names, incidents: Iterable[Incident]) -> list[Trouble]:

@@ -444,8 +444,8 @@ def _tell_of_refused_partners(handler: Handler) -> None:
     handler.supervisor.keep(outage.run())
 
     async def call(problem: str) -> None:
-        outage.came()
         trouble = StoreDamaged(problem, channel=BUDGET)
+        outage.came(trouble)
         # Where the store cannot keep an incident, the log has it.
         with suppress(OncewireError):
             await handler.loop.operate(lambda engine: engine.trouble(trouble))

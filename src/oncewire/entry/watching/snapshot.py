@@ -25,6 +25,7 @@ from oncewire.agreement.agreement import Agreement
 from oncewire.agreement.certificates import facts
 from oncewire.agreement.check.exposure import EXPIRING_SOON
 from oncewire.entry.files import number_of, size_of
+from oncewire.entry.messages.outlook import incidents_of
 from oncewire.entry.party.names import Names
 from oncewire.errors import HandlerFailed, OncewireError
 from oncewire.handler.contacts import Contact
@@ -324,7 +325,7 @@ def _copied(handler: Handler) -> Callable[[], Snapshot]:
     context = handler.engine.context
     with context.store.reader() as reader:
         unsettled = reader.oldest_unsettled(LOOKED_AT)
-        incidents, journal = reader.incidents(), reader.last_seq()
+        incidents, journal = incidents_of(reader, handler.outage), reader.last_seq()
     unserved: Counter[Unserved] = Counter()
     for transport in handler.transports.values():
         if isinstance(transport, TurnsAway):

@@ -96,10 +96,7 @@ class CommitLoop:
     """Runs the engine's verbs in turns; `perform` gets every action after its commit."""
 
     def __init__(
-        self,
-        engine: Engine,
-        perform: Callable[[Action], None],
-        kill: KillPoints | None = None,
+        self, engine: Engine, perform: Callable[[Action], None], kill: KillPoints | None = None
     ) -> None:
         self.engine = engine
         self._perform = perform
@@ -109,6 +106,8 @@ class CommitLoop:
         self._aside: deque[_Work] = deque()
         self._awake = asyncio.Event()
         self._outages = Outages("the store does not answer")
+        # Hears why the store kept nothing of a turn, or could not be asked.
+        self.not_stored: Callable[[StoreProblem], None] = lambda _problem: None
         # How many verbs the last turn had.
         self._ran = 0
         self._task: asyncio.Task[None] | None = None
@@ -228,6 +227,7 @@ class CommitLoop:
             actions = self._commit(steps) if self._kill.armed else self.engine.commit()
         except StoreProblem as problem:
             logger.error("nothing was stored", extra={"problem": str(problem)})
+            self.not_stored(problem)
             self._fail(done, problem)
             return
         except Exception as problem:
@@ -292,6 +292,7 @@ class CommitLoop:
             return self.engine.rest()
         except StoreProblem as problem:
             self._outages.say(problem)
+            self.not_stored(problem)
             return None
 
     def _attempt(self, work: _Work) -> bool:

@@ -304,6 +304,7 @@ class Handler:
         )
         spool = context.store.spool
         self._outage = OutageIncident(self.loop, STORE, QUIET, lambda: try_spool(spool))
+        self.loop.not_stored = self._note_outage
         self._door = Door(self.loop, self._relaying, self._call_operator)
         self._probing = Probing(self.loop, self.transports, probe_every)
         self._ready = asyncio.Event()
@@ -687,10 +688,18 @@ class Handler:
         except OncewireError as problem:
             logger.warning("a step was not stored", extra={"step": step, "problem": str(problem)})
 
+    def _note_outage(self, problem: StoreProblem) -> None:
+        if isinstance(problem, StoreFull | StoreGone):
+            self._outage.came(problem)
+
+    @property
+    def outage(self) -> tuple[Instant, str] | None:
+        """Since when the store cannot keep anything, and why; None: it can, as far as is known."""
+        return self._outage.trouble
+
     async def _call_operator(self, problem: StoreProblem, message_id: str | None = None) -> None:
         """Log a trouble of the store and open its incident, if the store can keep one."""
         self._outages.say(problem)
-        if isinstance(problem, StoreFull | StoreGone):
-            self._outage.came()
+        self._note_outage(problem)
         with contextlib.suppress(OncewireError):
             await self.loop.do("operate", lambda: self.engine.trouble(problem, message_id))

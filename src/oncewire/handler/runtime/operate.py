@@ -161,8 +161,7 @@ def find_outgoing(tx: Transaction, message_id: str) -> StoredOutgoing:
                     remedy=f"`oncewire why {message_id}` tells its story",
                 )
         raise UnknownMessage(
-            f"no message {message_id} was sent from here",
-            remedy="`oncewire outbox` lists what was",
+            f"no message {message_id} was sent from here", remedy="`oncewire outbox` lists what was"
         )
     return stored
 

@@ -6,11 +6,10 @@ grows for ever nor stands still while it clears away.
 
 Files of the spool follow in a turn of their own, when the sweep that removed their messages is
 durable: a file that went before its row would be lost if that commit failed. What is committed
-names the files that stay. What is not committed yet (a body that just arrived, bytes that were
-just sealed) and what is under way is counted as in use by the spool itself, from before it has
-its name until its commit is done, and is left alone whatever the store says. Asking the store
-and removing are one step of the one thread that commits, so nothing can be committed between
-them.
+names the files that stay. What is not committed yet (a body that just arrived, bytes that were just
+sealed) and what is under way is counted as in use by the spool itself, from before it has its name
+until its commit is done, and is left alone whatever the store says. Asking the store and removing
+are one step of the one thread that commits, so nothing can be committed between them.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from oncewire.errors import EbxmlError, OncewireError, StoreProblem
 from oncewire.handler.actions import Join
 from oncewire.handler.receiving.joining import made_files, put_together
 from oncewire.handler.sending.transmit import LeftWay, left_ways, take_again, take_up
-from oncewire.message.instant import SECOND, Duration
+from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.store.spool_contract import Spool
 from oncewire.transport.contract import OutcomeKind, Transport
 
@@ -169,19 +169,19 @@ class OutageIncident:
     while and `works` raises nothing."""
 
     def __init__(
-        self,
-        loop: CommitLoop,
-        channel: str,
-        quiet: float,
-        works: Callable[[], None] = lambda: None,
+        self, loop: CommitLoop, channel: str, quiet: float, works: Callable[[], None] = lambda: None
     ) -> None:
         self._loop, self._channel, self._quiet, self._works = loop, channel, quiet, works
         self._came = monotonic()
         self._open = False
+        # Since when, and what: a store that is full cannot keep its incident, and is asked of here.
+        self.trouble: tuple[Instant, str] | None = None
 
-    def came(self) -> None:
-        """The trouble is there, and so will be its incident."""
+    def came(self, problem: OncewireError) -> None:
+        """The trouble is there, and so will be its incident, if the store can keep one."""
         self._came, self._open = monotonic(), True
+        since = self.trouble[0] if self.trouble else self._loop.engine.context.now()
+        self.trouble = since, str(problem)
 
     async def run(self) -> None:
         """For as long as the handler lives; what an earlier run left open is its business too."""
@@ -199,6 +199,7 @@ class OutageIncident:
                 if came == self._came:
                     await self._loop.operate(lambda engine: engine.resume(channel=self._channel))
                     self._open = came != self._came
+                    self.trouble = self.trouble if self._open else None
             except OncewireError as problem:
                 logger.debug("it is not over", extra={"problem": str(problem)})
 
