@@ -75,6 +75,23 @@ def test_a_card_tells_a_fingerprint_that_must_be_its_certificate_s(met: Path) ->
         read_card(card)
 
 
+def test_a_card_with_a_next_key_says_how_it_is_taken(met: Path) -> None:
+    card = met / "card.toml"
+
+    def hint() -> str:
+        card.unlink(missing_ok=True)
+        return str(run_json("partner", "card", "-c", "acme", "-o", card)["next"][-1])
+
+    assert not hint().endswith("--roll-over")
+    run("keys", "next", "-c", "acme")
+    assert hint().endswith("--roll-over")
+    refused = run_json("partner", "add", card, "-c", "globex", exit_code=4)
+    assert "--roll-over" in refused["problems"][0]["next"]
+    told = run_json("keys", "switch", "-c", "acme")["next"][0]
+    assert "globex" in told
+    assert "oncewire doctor" in told
+
+
 def test_a_secret_that_others_can_read_is_refused(met: Path) -> None:
     settings = met / "acme" / "oncewire.toml"
     assert settings.stat().st_mode & 0o777 == 0o600

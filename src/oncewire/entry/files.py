@@ -199,6 +199,12 @@ def make_folder(path: Path, mode: int = 0o755) -> Path:
     return path
 
 
+def check_folder(path: Path) -> None:
+    """Raise InvalidValue where something else stands in the folder's place."""
+    if path.exists() and not path.is_dir():
+        raise InvalidValue(f"{path} is no folder", remedy="name a folder; one is made if need be")
+
+
 # Numbers of things, as people say them.
 
 

@@ -258,6 +258,10 @@ class Sent(Detail, frozen=True, gc=False):
     KIND: ClassVar[Kind] = Kind.SENT
 
 
+NO_MESSAGE = "the reply is no message"
+"""What the reason of an attempt says that something answered which is no handler, or not as one."""
+
+
 class SendFailed(Detail, frozen=True, gc=False):
     """An attempt ended without an answer that settles the message."""
 

@@ -73,6 +73,7 @@ def test_help_and_exit_codes_as_a_real_process(tmp_path: Path) -> None:
     shown = process("--help", cwd=tmp_path)
     assert shown.returncode == 0
     assert "Exit status" in shown.stdout
+    assert "no handler runs" in " ".join(shown.stdout.split())
     assert process(cwd=tmp_path).returncode == 2
     assert process("no-such-command", cwd=tmp_path).returncode == 2
     missing = process("config", "show", cwd=tmp_path)
@@ -140,6 +141,13 @@ def test_init_takes_all_options(tmp_path: Path) -> None:
     shown = {row["setting"]: row["value"] for row in run_json(
         "config", "show", "-c", tmp_path / "p")["settings"]}  # fmt: skip
     assert shown["http.client_certificates"] == "required"
+
+
+def test_a_file_in_the_place_of_the_folder_for_documents_is_a_problem(parties: Path) -> None:
+    (parties / "taken").write_text("")
+    words = ("--set", "application.way=directory", "--set", f"application.folder={parties}/taken")
+    (found,) = run_json("config", "check", *words, exit_code=output.WRONG)["problems"]
+    assert "taken is no folder" in found["problem"]
 
 
 def test_cards_are_exchanged_by_file(parties: Path, tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from oncewire.entry.console.rendering import _TEMPLATES, Pulse, lasting, plain, 
 from oncewire.entry.console.sign_in import SignIns
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.control.verbs import TABLE
+from oncewire.entry.doctor.checkup import Finding, Grade
 from oncewire.entry.messages.listing import instant_of
 from oncewire.entry.messages.story import Story, StoryStep, _elsewhere, _with_names
 from oncewire.entry.party.settings import load
+from oncewire.entry.watching.snapshot import Overview, PartnerOverview
 from oncewire.errors import InvalidValue
 from oncewire.journal.row import Row
 from oncewire.message.instant import HOUR, MINUTE
@@ -107,6 +109,44 @@ def test_what_a_hub_took_over_is_counted_apart() -> None:
         "page": "messages", "done": "", "operates": False, "takes": False, "chaos": False,
     })  # fmt: skip
     assert "its receiver has not said that it got it" in page
+
+
+async def _no_rows(_after: int, _limit: int) -> list[Row]:
+    return []
+
+
+_EMPTY = Pulse(_no_rows).totals(NOW)
+
+
+def _partner(name: str, heard_at: int, **outcomes: int) -> PartnerOverview:
+    return PartnerOverview(name, name, 0, "", heard_at, 0, outcomes, 0, 0, None, None, None)
+
+
+def _now(*partners: PartnerOverview, restored: tuple[Finding, ...] = ()) -> str:
+    seen = Overview("acme", NOW, 0.0, 0.0, 0, 1, 0, False, 0, None, None, 0, 0, tuple(partners), ())
+    page = render("now.html", {
+        "party": "acme", "session": None, "version": "", "now": NOW, "page": "now", "done": "",
+        "seen": seen, "troubles": [], "down": "", "totals": _EMPTY,
+        "restored": restored, "chaos": False, "operates": False,
+    })  # fmt: skip
+    return " ".join(page.split())
+
+
+def test_of_a_partner_that_was_never_heard_nothing_good_is_said() -> None:
+    assert "every partner answers" in _now(_partner("globex", NOW))
+    untried = _now(_partner("globex", NOW), _partner("initech", 0))
+    assert "every partner answers" not in untried
+    assert "nothing was heard of initech since the handler was started" in untried
+    assert "not tried yet" in untried
+    assert "not heard yet" in _now(_partner("initech", 0, refused=1))
+    assert "there are no partners yet" in _now()
+
+
+def test_a_restore_is_something_to_do() -> None:
+    found = Finding("restored", Grade.WARNING, "from the backup of Monday: unknown here", "ask")
+    page = _now(_partner("globex", NOW), restored=(found,))
+    assert "One thing needs you" in page
+    assert "The party was restored from the backup of Monday" in page
 
 
 def test_every_state_of_a_list_has_its_meaning() -> None:

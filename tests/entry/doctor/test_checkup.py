@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oncewire.entry.cli.doctor import _answers
-from oncewire.entry.doctor import checkup
+from oncewire.entry.doctor import checkup, ping
 from oncewire.entry.doctor.checkup import Finding, Grade
 from oncewire.entry.doctor.ping import Echo, Reached
 from oncewire.entry.files import size_of
@@ -20,6 +20,7 @@ from oncewire.entry.party.settings import Settings, load
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY, SECOND
 from oncewire.store.sqlite.store import SqliteStore
+from oncewire.transport.contract import AttemptOutcome, OutcomeKind, Reply
 from tests.entry.terminal import run_json
 
 NOW = RealWorld().now()
@@ -178,6 +179,17 @@ def test_whose_certificate_was_not_taken_says_who_needs_whose_card(finding: str,
     echo = Echo("globex", "cpa", "https://x", Reached.UNREACHABLE, finding, 5, None)
     (found,) = checkup.judged(echo)
     assert step in found.fix
+
+
+def test_an_address_where_no_handler_answers_is_not_called_a_partner_that_refuses() -> None:
+    reply = Reply(404, "text/plain", body=b"not found")
+    outcome = AttemptOutcome(OutcomeKind.REFUSED, "HTTP 404 Not Found", reply)
+    reached, said, _ = ping._judged(outcome, "https://x/nope")
+    assert "HTTP 404 Not Found from https://x/nope" in said
+    (found,) = checkup.judged(Echo("globex", "cpa", "https://x/nope", reached, said, 5, None))
+    assert found.grade is Grade.BAD
+    assert "refuses us" not in found.finding
+    assert "https://x/nope is right" in found.fix
 
 
 def test_the_certificate_of_a_proxy_before_us_is_for_partners_to_judge() -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from oncewire.errors import MimeProblem
 from oncewire.handler.receiving import inbound as module
-from oncewire.handler.receiving.inbound import READ_AT_ONCE, heard
+from oncewire.handler.receiving.inbound import READ_AT_ONCE, heard, no_message
 from oncewire.handler.runtime.handler import Handler
 from oncewire.handler.spool_reading import ReadingRoom
+from oncewire.protocol.notes import NO_MESSAGE
 from oncewire.transport.contract import AttemptOutcome, Cargo, OutcomeKind, Reply
 from oncewire.wire import codec
 from oncewire.wire.limits import DEFAULT_LIMITS, Limits
@@ -31,6 +33,16 @@ class Talkative(Wire):
     async def send(self, cargo: Cargo, address: str, *, timeout: float) -> AttemptOutcome:
         reply = Reply(200, 'multipart/related; boundary="b"', body=self._body)
         return AttemptOutcome(OutcomeKind.SENT, reply=reply)
+
+
+def test_what_is_no_message_is_told_with_its_status_and_address() -> None:
+    fault = MimeProblem("the header is not well-formed XML")
+    page, at = Parcel("text/html; charset=utf-8", b"<p>"), "https://b.example/nope"
+    told = no_message(fault, page, at, "HTTP 404 Not Found")
+    assert told.startswith(f"HTTP 404 Not Found from {at}, and {NO_MESSAGE} but text/html;")
+    assert no_message(fault, page, at) == f"{NO_MESSAGE}: {fault.problem}"
+    odd = no_message(fault, Parcel("text/xml", b"<p>"), at, "HTTP 500")
+    assert fault.problem in odd
 
 
 @pytest.mark.parametrize("size", [1_000, READ_AT_ONCE + 1])

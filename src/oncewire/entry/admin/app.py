@@ -240,6 +240,9 @@ class AdminApp:
         if allowed:
             methods = ", ".join(sorted(allowed))
             raise Refused(405, "method", f"this is a {methods}", headers={"Allow": methods})
+        if scope["path"] == "/" and "text/html" in request.headers.get("accept", ""):
+            home = {"Location": "/console/"}
+            raise Refused(303, "console", "its pages are at /console/", headers=home)
         raise Refused(404, "no-route", "there is no such route", "/openapi.json lists them")
 
     def _caller(self, request: Request, served: Served) -> Token:

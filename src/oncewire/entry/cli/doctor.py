@@ -213,8 +213,8 @@ def backup(
             "folder": str(found.folder),
             **output.facts_of(found, "kept journal_rows=journal files bytes=size"),
         },
-        summary=f"{output.here(found.folder)} is whole: "
-        f"{number_of(found.kept, 'message', 'is')} kept in it.",
+        summary=f"{output.here(found.folder)} {'is' if check else 'was made, read back and is'} "
+        f"whole: {number_of(found.kept, 'message', 'is')} kept in it.",
     )
 
 

@@ -363,9 +363,8 @@ def session(
         raise lacking
     from oncewire.pipeline.session import is_running, open_session, spoken
 
-    said = (
-        "using the Spark that runs" if is_running() else "starting Spark, which takes some seconds"
-    )
+    said = "starting Spark: some seconds, or minutes on a busy machine"
+    said = "using the Spark that runs" if is_running() else said
     with output.stages(said, quiet=json) as tell, spoken():
         spark = open_session(master=master or None, config=settings)
         yield spark, tell

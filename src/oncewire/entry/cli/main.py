@@ -57,9 +57,7 @@ INTERNAL_ERROR = 70
 DEBUG_VARIABLE = "ONCEWIRE_DEBUG"
 
 _EPILOG = (
-    "Exit status: 0 all is well; 1 done, but something is wrong; 2 the input cannot be used; "
-    "3 not found; 4 not allowed now; 5 store or transport trouble; 70 a fault of Oncewire itself; "
-    "130 interrupted. "
+    f"Exit status: {'; '.join(f'{code} {said}' for code, said in output.EXIT_CODES.items())}. "
     "Settings: oncewire.toml, then ONCEWIRE_* variables, then flags. NO_COLOR turns colours off."
 )
 

@@ -149,7 +149,8 @@ EXIT_CODES = {
     NOT_ALLOWED: "refused in the present state, or no permission",
     TROUBLE: "the store or a transport cannot be used now",
     NOT_RUNNING: "`status` and `doctor`: no handler runs, or it does not work",
-    errors.HandlerFailed.exit_code: "`serve`: the handler failed, and is to be started again",
+    errors.HandlerFailed.exit_code: "a fault of Oncewire itself; `serve`: the handler failed, and "
+    "is to be started again",
     INTERRUPTED: "interrupted",
 }
 """With what a command ends, and what that means; `docs/howto/watching.md` has the same table."""
@@ -215,9 +216,8 @@ class Listing:
     def of(
         cls, name: str, columns: str, items: Iterable[Any], *, title: str = "", empty: str = ""
     ) -> Listing:
-        """A row for each item. `columns` are the names of its attributes, with blanks between
-        them; `column=attribute` where they differ, and `column=attribute@` where it is an
-        instant."""
+        """A row for each item. `columns` are the names of its attributes, with blanks between them;
+        `column=attribute` where they differ, and `column=attribute@` where it is an instant."""
         told = _columns(columns)
         rows = [
             [moment(read(item)) if is_instant else read(item) for _, read, is_instant in told]

@@ -156,12 +156,14 @@ def card(
     if to is None:
         return Report(facts if json else {}, text=own.to_toml())
     write_new(to, own.to_toml())
+    # A card with a next key is for partners that have the one we use.
+    rolls = " --roll-over" if len(own.fingerprints) > 1 else ""
     return Report(
         {**facts, "file": str(to)},
         summary=f"The card of {own.name} is in {output.here(to)}.",
         hints=(
             *unreachable_hint(settings),
-            f"on the partner's machine: oncewire partner add {quote(to.name)}",
+            f"on the partner's machine: oncewire partner add {quote(to.name)}{rolls}",
         ),
     )
 
@@ -541,15 +543,21 @@ def make_next(settings: Party) -> Report:
 def switch(settings: Party) -> Report:
     """Use the next key from now on; a handler that runs takes it over at once."""
 
+    from oncewire.entry.party.agreements import load_readable
     from oncewire.entry.party.partners import switch_keys
 
     used = switch_keys(settings)
     taken_over(settings)
+    partners = ", ".join(kept.file.stem for kept in load_readable(settings).kept)
+    unsure = f"whether {partners} believe it is not known here: oncewire doctor"
     drop = f"oncewire partner revoke {quote(settings.party.name)} --all-but-newest"
     return Report(
         {"certificate": str(used.certificate), "fingerprint": used.fingerprint},
         summary=f"{output.here(used.certificate)} is our certificate now.",
-        hints=(f"partners may drop the old one when what it signed is acknowledged: {drop}",),
+        hints=(
+            *((f"{unsure}{output.at_party(settings)}",) if partners else ()),
+            f"partners may drop the old one when what it signed is acknowledged: {drop}",
+        ),
     )
 
 

@@ -42,6 +42,7 @@ from oncewire.entry.console.rendering import MEDIA_TYPES, POLICY, STATIC, Pulse,
 from oncewire.entry.console.sign_in import Session, SignIns
 from oncewire.entry.control.verb import Permission
 from oncewire.entry.control.verbs import TABLE
+from oncewire.entry.doctor.checkup import check_restored
 from oncewire.entry.messages.listing import ListedMessage
 from oncewire.errors import (
     HandlerFailed,
@@ -318,6 +319,7 @@ class Console:
     @_page_at("/console/")
     async def _now(self, request: Request, who: Session) -> Response:
         values: dict[str, Any] = {"seen": None, "troubles": [], "down": "", "totals": {}}
+        values["restored"] = list(check_restored(self._settings))
         try:
             seen = await self._offers.ask("overview", who)
             troubles = await self._offers.ask("incidents", who)
@@ -523,6 +525,12 @@ class Console:
     @_page_at("/console/ledger")
     async def _ledger(self, request: Request, who: Session) -> Response:
         values: dict[str, Any] = {"summary": None, "findings": [], "problem": "", "since": None}
+        path = self._settings.lake.path
+        values["lake"] = lake = (
+            "LAKE" if path is None else shell_quote(str(self._settings.path(path)))
+        )
+        store = shell_quote(str(self._settings.folder))
+        values["command"] = f"oncewire pipeline run --store {store} --lake {lake}"
         try:
             values["summary"] = summary = await self._offers.ledger()
             values["findings"] = await self._offers.ledger("findings")

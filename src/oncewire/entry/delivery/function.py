@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from oncewire.entry.delivery.received_message import ReceivedMessage, message_of
+from oncewire.entry.files import check_folder
 from oncewire.entry.party.settings import ApplicationWay, Settings
 from oncewire.errors import InvalidValue, NotAllowed, OncewireError
 from oncewire.handler.actions import Notice, Submission
@@ -154,6 +155,8 @@ def check_choice(settings: Settings) -> Iterator[tuple[str, OncewireError]]:
         checks["application.secret"] = lambda: secret_bytes(chosen.secret)
     elif chosen.way is ApplicationWay.FUNCTION:
         checks["application.function"] = lambda: find_function(chosen.function)
+    elif chosen.way is ApplicationWay.DIRECTORY:
+        checks["application.folder"] = lambda: check_folder(settings.path(chosen.folder))
     for name, check in checks.items():
         try:
             check()

@@ -37,6 +37,7 @@ from oncewire.handler.world import RealWorld
 from oncewire.message.envelope import Payload
 from oncewire.message.instant import SECOND
 from oncewire.message.payload import DistantPayload
+from oncewire.transport.http.client import unconnected
 
 if TYPE_CHECKING:
     import aiohttp
@@ -213,6 +214,10 @@ class SignedPosts:
             )
             async with answer:
                 status = answer.status
+        except aiohttp.ClientConnectorError as error:
+            raise TransportProblem(
+                f"the webhook {unconnected(error.host, error.port, error.os_error)}"
+            ) from None
         except (aiohttp.ClientError, TimeoutError) as error:
             raise TransportProblem(
                 f"the webhook did not answer: {type(error).__name__} {error}".strip()

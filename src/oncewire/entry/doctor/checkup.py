@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from oncewire.agreement.certificates import facts, read_certificates
+from oncewire.agreement.certificates import facts, read_certificates, spoken_fingerprint
 from oncewire.agreement.check.exposure import EXPIRING_SOON
 from oncewire.entry.doctor.ping import Echo, Reached
 from oncewire.entry.files import number_of, read_bytes, size_of
@@ -34,9 +34,11 @@ from oncewire.entry.party.store import (
     store_versions,
 )
 from oncewire.entry.running.transports import mailbox_settings, other_transports, withdrawn_by
+from oncewire.entry.watching.snapshot import SPACE_LOW
 from oncewire.errors import NotHere, OncewireError, StoreProblem, StoreReplaced
 from oncewire.handler.world import RealWorld
 from oncewire.message.instant import DAY, SECOND, Duration, Instant, format_instant
+from oncewire.protocol.notes import NO_MESSAGE
 from oncewire.protocol.states import OutgoingState
 from oncewire.store.bucket_spool import Bucket
 from oncewire.store.postgresql import connection as postgresql
@@ -65,7 +67,6 @@ class Finding:
 
 SIGNED_READ = 200
 SOON_DAYS = 30
-SPACE_LOW = 1024**3
 SKEW_MAX: Duration = 30 * SECOND
 CHECKED_MAX = 2 * 1024**3
 """A larger database is opened, but not read through: that would take minutes."""
@@ -160,7 +161,7 @@ def check_restored(settings: Settings) -> Iterator[Finding]:
             Grade.WARNING,
             f"{restored}: what was sent and received after that backup is unknown here",
             "ask partners for it (`oncewire ask ID --to PARTNER`) or compare books "
-            "(`oncewire pipeline reconcile`; docs/howto/backup.md); when that is done, "
+            "(`oncewire pipeline reconcile OUR_FOLDER THEIR_EXPORT`); when that is done, "
             f"remove {settings.folder / MANIFEST}",
         )
 
@@ -344,6 +345,9 @@ def _partner_certificate(
         yield Finding(what, Grade.BAD, error.problem, error.remedy)
         return
     for der in ders:
+        # During a roll-over there are two.
+        what = f"certificate of {file.stem}"
+        what += f" ({spoken_fingerprint(der)[:11]}...)" if len(ders) > 1 else ""
         known = facts(der)
         if known is None:
             yield Finding(what, Grade.BAD, "it cannot be read", "ask the partner for its card")
@@ -480,8 +484,9 @@ def judged(echo: Echo) -> Iterator[Finding]:
     elif echo.reached is Reached.UNHEARD:
         yield Finding(what, Grade.WARNING, echo.finding, echo.next_step)
     elif echo.reached is Reached.REFUSED:
-        said = f"it is there, but refuses us: {echo.finding}"
-        yield Finding(what, Grade.BAD, said, echo.next_step)
+        is_one = NO_MESSAGE not in echo.finding
+        said = "it is there, but refuses us" if is_one else "what answers is no handler"
+        yield Finding(what, Grade.BAD, f"{said}: {echo.finding}", echo.next_step)
     else:
         yield Finding(what, Grade.WARNING, f"not reachable: {echo.finding}", echo.next_step)
     if echo.skew is not None and abs(echo.skew) > SKEW_MAX:

@@ -24,12 +24,14 @@ from oncewire.entry.party.settings import Settings, party_name
 from oncewire.entry.running.transports import http_transport, other_transports
 from oncewire.errors import OncewireError
 from oncewire.handler.context import HandlerContext
+from oncewire.handler.receiving.inbound import no_message
 from oncewire.handler.route import envelope_for, route_under
 from oncewire.handler.sending.answer import signal_route
 from oncewire.handler.sending.seal import seal
 from oncewire.handler.world import RealWorld
 from oncewire.message.envelope import PROBE_MARK, Header, Message, MessageKind
 from oncewire.message.instant import SECOND, Duration
+from oncewire.protocol.notes import NO_MESSAGE
 from oncewire.store.memory.store import MemoryStore
 from oncewire.transport.contract import (
     AttemptOutcome,
@@ -74,6 +76,8 @@ class Echo:
             return ""
         if self.reached in (Reached.TAKEN, Reached.UNHEARD):
             return "see that it can reach our endpoint, and that `oncewire serve` runs here"
+        if NO_MESSAGE in self.finding:
+            return f"ask its people whether {self.address} is right, and correct the agreement"
         for words, step in _NEXT_STEPS:
             if words in self.finding and self.address.startswith("https:"):
                 return step
@@ -269,7 +273,7 @@ async def _ping(node: HandlerContext, transport: HttpTransport, kept: Kept, time
         took = node.world.mono() - started
         return outcome
 
-    reached, finding, theirs = _judged(await _patiently(attempt, timeout))
+    reached, finding, theirs = _judged(await _patiently(attempt, timeout), address)
     skew = None if theirs is None else theirs - (began + took // 2)
     return Echo(name, agreement.cpa_id, address, reached, finding, took // 1000, skew)
 
@@ -293,14 +297,15 @@ def _ping_message(node: HandlerContext, agreement: Agreement) -> Message:
     return structs.replace(asked, header=header)
 
 
-def _judged(outcome: AttemptOutcome) -> tuple[Reached, str, int | None]:
+def _judged(outcome: AttemptOutcome, address: str) -> tuple[Reached, str, int | None]:
     """What the outcome of the transport means, and the partner's clock if it told it."""
     reply = outcome.reply
     if reply is not None and reply.body:
+        parcel = Parcel(reply.content_type, reply.body, reply.headers)
         try:
-            message = codec.read(Parcel(reply.content_type, reply.body, reply.headers)).message
+            message = codec.read(parcel).message
         except OncewireError as error:
-            return Reached.REFUSED, f"its answer cannot be read: {error.problem}", None
+            return Reached.REFUSED, no_message(error, parcel, address, outcome.reason), None
         stamp = message.header.timestamp
         if message.kind is MessageKind.PONG:
             return Reached.ANSWERED, "it answered", stamp

@@ -344,8 +344,12 @@ _PLAIN = {
 
 def _silence(whom: str, failed: Iterable[Row]) -> str:
     """In words, that attempts failed: some certainly did not get across, or all may have."""
-    refused = any(notes.SendFailed.read(row.detail).outcome == "refused" for row in failed)
-    return f"{whom} could not be reached" if refused else f"{whom} did not answer"
+    said = [notes.SendFailed.read(row.detail) for row in failed]
+    if any(each.outcome == "refused" for each in said):
+        return f"{whom} could not be reached"
+    if any(notes.NO_MESSAGE in (each.reason or "") for each in said):
+        return f"what answered for {whom} was no handler"
+    return f"{whom} did not answer"
 
 
 def _next_handler(peer: str | None, called: Mapping[str, str]) -> str:

@@ -141,8 +141,8 @@ def plan_partner(
     if agreement.exists() and not replace:
         raise NotAllowed(
             f"there is an agreement with {card.name} already: {agreement}",
-            remedy="edit that file, or write it anew with --replace; the partner's file must "
-            "change too, for both have to say the same",
+            remedy="take its new certificate with --roll-over; or edit that file, or write it anew "
+            "with --replace: the partner's file must change too, for both have to say the same",
         )
     certificate = settings.path(settings.keys.partners) / f"{card.name}.crt"
     # The certificates whose fingerprints the card tells, in PEM and nothing beside them; one that

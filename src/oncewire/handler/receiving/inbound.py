@@ -25,6 +25,7 @@ from oncewire.handler.encryption import ENCRYPTED_BYTES_MAX, SpooledParcel
 from oncewire.handler.spool_reading import SPOOL_ABOVE, Reading, RefusedByTerms, TooLong
 from oncewire.message.envelope import Message, MessageKind
 from oncewire.protocol.hops import HopDuty, hop_duty
+from oncewire.protocol.notes import NO_MESSAGE
 from oncewire.store.contract import Transaction
 from oncewire.store.records import SpoolSlice, StoredParcel
 from oncewire.store.spool_contract import Digest, Spool, SpoolFile
@@ -37,9 +38,8 @@ from oncewire.wire.templates.envelope import EnvelopeTemplates
 
 # Expected: whether anybody here waits for a message, judged by its header alone.
 #
-# Nothing is proved yet, so nothing is promised: the message is judged in full when it is whole.
-# But whom no agreement names, and who does not repeat or answer anything that we know, is refused
-# now.
+# Nothing is proved yet, so nothing is promised: the message is judged in full when it is whole. But
+# whom no agreement names, and who does not repeat or answer anything that we know, is refused now.
 
 
 PASSED_BYTES_MAX = 256 * 1024 * 1024
@@ -474,6 +474,18 @@ def heard(reply: Reply, limits: Limits, templates: EnvelopeTemplates) -> ReadRep
         # The frames it passed hold what came; they are not needed.
         fault.__traceback__ = fault.__context__ = None
         return ReadReply(reply, fault)
+
+
+def no_message(fault: OncewireError, reply: Reply, address: str, status: str = "") -> str:
+    """In words, what came from an address where a message was awaited. `status`: as HTTP has it,
+    where that is not success."""
+    came = (reply.parcel if isinstance(reply, ReadReply) else reply).content_type
+    media = came.partition(";")[0].strip().lower()
+    if not status or not media or "xml" in media:
+        what = f"{NO_MESSAGE}: {fault.problem}"
+    else:
+        what = f"{NO_MESSAGE} but {media}"
+    return f"{status} from {address}, and {what}; is its path right?" if status else what
 
 
 async def hear(context: HandlerContext, outcome: AttemptOutcome) -> ReadReply | None:

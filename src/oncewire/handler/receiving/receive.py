@@ -48,7 +48,7 @@ from oncewire.handler.receiving.agreement_match import (
     standing,
 )
 from oncewire.handler.receiving.arrive import Arriving
-from oncewire.handler.receiving.inbound import Reply, heard
+from oncewire.handler.receiving.inbound import Reply, heard, no_message
 from oncewire.handler.receiving.release import call_operator
 from oncewire.handler.receiving.reports import Claim, ignore, ignore_unbacked
 from oncewire.handler.route import agreement_of_hop, peer_label
@@ -359,7 +359,7 @@ def receive_reply(
     try:
         together = heard(reply, context.limits, context.caches.templates.envelopes).messages()
     except ReadFault as fault:
-        reason = f"the reply is no message: {fault.problem}"
+        reason = no_message(fault, reply, ended.address, ended.reason)
         if fault.fault is not None:
             source = replied(ended.address)
             if signals.receive_fault(context, tx, ended.message_id, fault.fault, source):
@@ -381,7 +381,7 @@ def receive_aside(context: HandlerContext, tx: Transaction, reply: Reply, addres
             receive_message(context, tx, received, replied(address))
     except ReadFault as fault:
         # A page of a proxy, a SOAP Fault: nothing that concerns a message of ours.
-        problem = f"the reply to a signal is no message: {fault.problem}"
+        problem = no_message(fault, reply, address)
         ignore(context, tx, Claim("reply", "unread", problem, address or None), None)
 
 

@@ -96,6 +96,15 @@ def failed(error: Exception, *, sent: bool) -> AttemptOutcome:
     return AttemptOutcome(OutcomeKind.UNKNOWN, reason)
 
 
+def unconnected(host: str, port: int | None, error: OSError) -> str:
+    """In words, that no connection was made, and why."""
+    words = "timed out" if isinstance(error, TimeoutError) else error.strerror or str(error)
+    words = "connection refused" if isinstance(error, ConnectionRefusedError) else words
+    # An end of the connection within the handshake of TLS is raised without a word.
+    words = words or "it closed the connection before it was made"
+    return f"cannot connect to {host} port {port}: {words}"
+
+
 def _error_text(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"timed out: {error}" if str(error) else "timed out"
@@ -216,8 +225,7 @@ class HttpClient:
         attempt = _Attempt(cargo)
         try:
             target = self._target(address)
-            # The whole head of a request; ValueError where a header of the cargo would not be
-            # one.
+            # The whole head of a request; ValueError where a header of the cargo would not be one.
             headers = [
                 *cargo.headers,
                 ("Content-Type", cargo.content_type),
@@ -306,12 +314,7 @@ class HttpClient:
             async with asyncio.timeout(self.settings.connect_timeout):
                 connection = await self._connected(target)
         except OSError as error:
-            words = "timed out" if isinstance(error, TimeoutError) else error.strerror or str(error)
-            # An end of the connection within the handshake of TLS is raised without a word.
-            words = words or "it closed the connection before it was made"
-            raise ConnectionError(
-                f"cannot connect to {target.host} port {target.port}: {words}"
-            ) from error
+            raise ConnectionError(unconnected(target.host, target.port, error)) from error
         try:
             shown = connection.certificate
             if target.pinned and shown not in target.pinned:
