@@ -1,8 +1,7 @@
 """Route: which handler a message goes to next, under which values, at which addresses.
 
-The next handler is the partner's own, or the hub the agreement names. Its label is what
-the journal calls `peer`, and what finds the agreement of the hop again when a stored
-message is sent later.
+The next handler is the partner's own, or the hub the agreement names. Its label is what the journal
+calls `peer`, and what finds the agreement of the hop again when a stored message is sent later.
 """
 
 from __future__ import annotations

@@ -70,11 +70,10 @@ def _boot_of_the_machine() -> str:
 
 # Timeline: the time a node lives by, which cannot be set.
 #
-# Two clocks tell the time. The one people read is UTC, and anybody may set it; the steady one
-# never jumps and knows no date. The timeline is the steady clock with a date: what UTC was when it
-# was last believed, plus the steady time since. Every timer, timestamp and journal row of a node
-# is an instant of it, so a wait lasts as long as was agreed whatever becomes of the machine's
-# clock.
+# Two clocks tell the time. The one people read is UTC, and anybody may set it; the steady one never
+# jumps and knows no date. The timeline is the steady clock with a date: what UTC was when it was
+# last believed, plus the steady time since. Every timer, timestamp and journal row of a node is an
+# instant of it, so a wait lasts as long as was agreed whatever becomes of the machine's clock.
 #
 # The two clocks are compared at every reading. A small difference is a correction and is followed:
 # the line moves, and the caller moves every timer with it. A large one means that one of the two

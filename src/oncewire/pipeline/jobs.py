@@ -209,12 +209,7 @@ def _streamed(
 
 
 def _batch(
-    lake: Lake,
-    books: list[Book],
-    counted: Counter[str],
-    spent: Spent,
-    ended: bool,
-    tell: Progress,
+    lake: Lake, books: list[Book], counted: Counter[str], spent: Spent, ended: bool, tell: Progress
 ) -> Callable[[DataFrame, int], None]:
     """The function that takes one batch in; `counted` and `spent` add up."""
 

@@ -91,15 +91,12 @@ BRIEF: dict[str, str] = {
 
 SOURCES: dict[str, str] = {
     # Without it Spark refuses a Python source that takes filters.
-    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true"
 }
 
 
 def open_session(
-    name: str = "oncewire",
-    *,
-    master: str | None = None,
-    config: Mapping[str, str] | None = None,
+    name: str = "oncewire", *, master: str | None = None, config: Mapping[str, str] | None = None
 ) -> SparkSession:
     """The running session, or a new one; both sources are registered in it."""
     chosen = dict(config or {})

@@ -24,10 +24,9 @@ travels alone (see `sending`) they leave no case open:
    one here, and a mistake of the sender if it is not. Behind the duplication window no
    sender has anything left to say: there it is a straggler whatever it claims.
 
-Rule 1 says nothing of the very first epoch, so a partner whose timestamps do not rise is
-not hurt by it. It need not: the sender gives no second number before its opener is
-settled, so the only strangers in the first epoch are openers that were given up, and
-rule 2 knows them.
+Rule 1 says nothing of the very first epoch, so a partner whose timestamps do not rise is not hurt
+by it. It need not: the sender gives no second number before its opener is settled, so the only
+strangers in the first epoch are openers that were given up, and rule 2 knows them.
 
 An agreement may change while messages are under way. An epoch keeps the range it began with,
 and its window does not shrink; what is agreed today holds from the next epoch on (C2, C7).

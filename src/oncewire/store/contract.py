@@ -9,14 +9,13 @@ since the last commit durable, all or nothing: after it returns, a crash loses n
 it; when it raises, none of it happened, and every caller whose transition was in it must
 be told so. Nothing may leave the process between a transition and its commit.
 
-One transition is open at a time; opening another inside it, or committing inside it,
-raises NotAllowed. When the store itself fails inside a transition (StoreFull, StoreGone),
-what was kept since the last commit is undone with it; if there was anything, `pending()`
-stays true and transitions are refused until `commit()` has raised the failure, so that
-every caller is told. Saving a message that is not there raises
-UnknownMessage. A message is filed under its terms, so they are remembered first: adding
-or saving one whose terms are not kept raises NotAllowed. The same holds for its agreement,
-where it names one.
+One transition is open at a time; opening another inside it, or committing inside it, raises
+NotAllowed. When the store itself fails inside a transition (StoreFull, StoreGone), what was kept
+since the last commit is undone with it; if there was anything, `pending()` stays true and
+transitions are refused until `commit()` has raised the failure, so that every caller is told.
+Saving a message that is not there raises UnknownMessage. A message is filed under its terms, so
+they are remembered first: adding or saving one whose terms are not kept raises NotAllowed. The same
+holds for its agreement, where it names one.
 
 What was stored may be damaged when it is read. Asked for by its key, that thing raises
 StoreDamaged, which says whose trouble it is and undoes nothing else. A list never raises for one
@@ -177,10 +176,9 @@ class Transaction(Protocol):
         outstanding, which numbers cannot tell because they wrap around."""
 
     def due(self, now: Instant, limit: int) -> list[str]:
-        """Ids of outstanding messages whose next attempt is due and whose channel, if
-        they have one, is neither suspended nor paused beyond `now`; earliest first (a
-        message of a paused channel counts from the end of the pause), and in order of
-        submission among equals."""
+        """Ids of outstanding messages whose next attempt is due and whose channel, if they have
+        one, is neither suspended nor paused beyond `now`; earliest first (a message of a paused
+        channel counts from the end of the pause), and in order of submission among equals."""
 
     def expired(self, now: Instant, limit: int) -> list[str]:
         """Ids of messages not final yet whose deadline (`save_outgoing` keeps
@@ -363,8 +361,7 @@ class Reader(Protocol):
         """The signed acknowledgement that proved its receipt, if one did."""
 
     def incoming(self, message_id: str) -> list[StoredIncoming]:
-        """Every sender's message with that id, with parcel and answer, first received
-        first."""
+        """Every sender's message with that id, with parcel and answer, first received first."""
 
     def document(self, sender: str, split_id: str) -> SplitDocument | None:
         """See `Transaction.document`."""
@@ -387,8 +384,7 @@ class Reader(Protocol):
     def outgoing_list(
         self, *, states: Sequence[OutgoingState] = (), limit: int = 100, before: int | None = None
     ) -> list[StoredOutgoing]:
-        """Newest first, without trials; `before` is the position to go on from (it is left
-        out)."""
+        """Newest first, without trials; `before` is the position to go on from (it is left out)."""
 
     def incoming_list(
         self, *, states: Sequence[IncomingState] = (), limit: int = 100, before: int | None = None

@@ -1,10 +1,9 @@
 """Whether a header has the structure its specification prints, and where it does not.
 
-The tables are those of the standard: which children, how many, in which order, which
-attributes, of which type. They are turned into an XML Schema once, and libxml2 judges by it:
-the same verdict as the official schema's, at the speed of C. What a breach means is the
-agreement's matter (`enforce`, `report`, `off`): real partners are not always valid
-(docs/explanation/decisions.md#real-partners).
+The tables are those of the standard: which children, how many, in which order, which attributes, of
+which type. They are turned into an XML Schema once, and libxml2 judges by it: the same verdict as
+the official schema's, at the speed of C. What a breach means is the agreement's matter (`enforce`,
+`report`, `off`): real partners are not always valid (docs/explanation/decisions.md#real-partners).
 """
 
 from __future__ import annotations

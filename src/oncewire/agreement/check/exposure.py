@@ -31,8 +31,7 @@ def recognition(agreement: Agreement) -> Iterator[Danger]:
             "require signatures, or name the partner's TLS client certificate",
         )
     if not signed and agreement.partner.client_certificates:
-        # Where the partner is known by its certificate alone, what comes without one is
-        # refused.
+        # Where the partner is known by its certificate alone, what comes without one is refused.
         via = agreement.via
         ends = via.endpoints if via is not None and via.endpoints else agreement.partner.endpoints
         if any(

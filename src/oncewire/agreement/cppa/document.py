@@ -204,8 +204,7 @@ def read_endpoints(transport: Element | None) -> tuple[Endpoint, ...]:
         address = attribute(element, "uri") or ""
         kind = attribute(element, "type") or EndpointType.ALL_PURPOSE.value
         if address and kind in {known.value for known in EndpointType}:
-            # One address in the usual form: `mailto:` without slashes, and never without
-            # scheme.
+            # One address in the usual form: `mailto:` without slashes, and never without scheme.
             if address.lower().startswith("mailto:"):
                 address = "mailto:" + address[len("mailto:") :].lstrip("/")
             elif "://" not in address:

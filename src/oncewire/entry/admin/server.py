@@ -242,8 +242,7 @@ async def _started(
     status = await child.wait()
     why = line.decode("utf-8", "replace").strip() or f"it said nothing, and ended with {status}"
     raise TransportProblem(
-        f"the admin port did not start: {why}",
-        remedy="look into the log, or set admin.port = 0",
+        f"the admin port did not start: {why}", remedy="look into the log, or set admin.port = 0"
     )
 
 

@@ -177,13 +177,7 @@ def _of_partner(partner: PartnerSeen, now: Instant, settings: AlertSettings) -> 
 
 
 def _of_end(
-    kind: CauseKind,
-    what: str,
-    peer: str,
-    ends: Instant,
-    now: Instant,
-    blocks: str,
-    command: str,
+    kind: CauseKind, what: str, peer: str, ends: Instant, now: Instant, blocks: str, command: str
 ) -> Cause:
     """Something ends soon, or has ended: two causes, each told once."""
     over = ends <= now

@@ -291,9 +291,8 @@ def _manifest(
 
 # Splitting: a submission that is too large becomes a document in the spool, and its plan.
 #
-# Compression comes first, and only what is still too large is split (BIG-2). The files are
-# written before the turn that names them, in a thread where there is one: a document may take
-# minutes.
+# Compression comes first, and only what is still too large is split (BIG-2). The files are written
+# before the turn that names them, in a thread where there is one: a document may take minutes.
 
 # Bounds: how large a document may become here, by the handler's own limits and by what two parties
 # agreed, whichever is less.

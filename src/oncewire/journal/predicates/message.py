@@ -327,8 +327,7 @@ def _without_doubt(subject: Subject, doubted: bool) -> tuple[list[Violation], bo
     return kept, len(kept) < len(subject.violations)
 
 
-# S13, split: a document is handed over whole, once, from all its parts, and equal to the
-# original.
+# S13, split: a document is handed over whole, once, from all its parts, and equal to the original.
 #
 # The key is the SplitId. Its rows are the parts' SUBMITTED and RECEIVED rows and their
 # HANDED_OVER to the document (all name it in their detail), and the document's own SUBMITTED,

@@ -241,12 +241,7 @@ def signing_works_of(name: str, folder: Path) -> Works:
         etree.fromstring(signed, bare)
         algorithms.verify_octets(certificate, name, octets, value, 0)
 
-    return {
-        "verify": verify,
-        "verify, limit": bare_verify,
-        "sign": sign,
-        "sign, limit": bare_sign,
-    }
+    return {"verify": verify, "verify, limit": bare_verify, "sign": sign, "sign, limit": bare_sign}
 
 
 def run_signature(plan: Plan) -> Outcome:

@@ -196,11 +196,7 @@ class Pair:
         """Exchange documents for that many seconds, under that many agreements in turn."""
         wanted = self._configuration
         return self._pusher.ask(
-            "push",
-            seconds=seconds,
-            size=wanted.size,
-            in_flight=wanted.in_flight,
-            partners=partners,
+            "push", seconds=seconds, size=wanted.size, in_flight=wanted.in_flight, partners=partners
         )
 
     def count(self) -> None:
@@ -215,10 +211,7 @@ class Pair:
 
 @contextlib.contextmanager
 def open_pair(
-    folder: Path,
-    configuration: Configuration,
-    *,
-    public: dict[str, int] | None = None,
+    folder: Path, configuration: Configuration, *, public: dict[str, int] | None = None
 ) -> Iterator[Pair]:
     """Make two parties in the folder and open them."""
     ports = make_pair(folder, configuration, public)
@@ -245,10 +238,7 @@ def open_sides(
 @contextlib.contextmanager
 def open_limit(folder: Path, module: str = LIMIT) -> Iterator[Child]:
     """The sender of a limit, with its receiver behind it."""
-    with (
-        Child(module, folder) as receiver,
-        Child(module, folder, receiver.first["port"]) as sender,
-    ):
+    with Child(module, folder) as receiver, Child(module, folder, receiver.first["port"]) as sender:
         yield sender
 
 
@@ -373,10 +363,7 @@ async def push_for(task: Task, one: Callable[[], Awaitable[None]]) -> Task:
 def latency(took: list[float]) -> Task:
     """The median, and what one in a hundred exceeds, in milliseconds."""
     took = sorted(took)
-    return {
-        "p50_ms": 1e3 * took[len(took) // 2],
-        "p99_ms": 1e3 * took[int(0.99 * (len(took) - 1))],
-    }
+    return {"p50_ms": 1e3 * took[len(took) // 2], "p99_ms": 1e3 * took[int(0.99 * (len(took) - 1))]}
 
 
 def peak_mb() -> float:

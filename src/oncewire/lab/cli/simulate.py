@@ -83,9 +83,8 @@ def simulate(
 ) -> Report:
     """Run handlers over a simulated network, disk and clock, and check every promise.
 
-    Days of traffic take seconds. Any broken promise ends with status 1 and the command
-    that replays the run exactly; of a wild world, with the fewest messages and faults
-    that break it.
+    Days of traffic take seconds. Any broken promise ends with status 1 and the command that replays
+    the run exactly; of a wild world, with the fewest messages and faults that break it.
     """
 
     from oncewire.entry.files import read_text

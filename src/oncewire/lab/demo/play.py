@@ -54,11 +54,7 @@ if TYPE_CHECKING:
 
 HUB = "hub"
 # The seller signs for each order, so that the buyer has proof of more than the hub's word.
-_PROVEN = {
-    "ack.request": '"always"',
-    "ack.signature": '"always"',
-    "ack.hop_request": '"Signed"',
-}
+_PROVEN = {"ack.request": '"always"', "ack.signature": '"always"', "ack.hop_request": '"Signed"'}
 
 # The hub stores each order, answers for it, and says so to the handler it has it from.
 _HOP = {"hop.mode": '"store_and_forward"', "ack.hop_request": '"Unsigned"'}

@@ -16,15 +16,7 @@ from typing import Any
 from oncewire.errors import InvalidValue, OncewireError
 from oncewire.lab.sample_year.world import Force, Handler, Stream
 from oncewire.message.form import AckRequest
-from oncewire.message.instant import (
-    DAY,
-    HOUR,
-    MILLISECOND,
-    MINUTE,
-    SECOND,
-    Instant,
-    seconds,
-)
+from oncewire.message.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Instant, seconds
 from oncewire.protocol.sequence import SLIDES_RANGE, SequenceRange
 from oncewire.protocol.terms import (
     DuplicateAnswer,

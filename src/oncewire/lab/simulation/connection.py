@@ -241,10 +241,7 @@ class Node(Protocol):
         """Where it is reached."""
 
     def turn(
-        self,
-        step: str,
-        verb: Callable[[], object],
-        expected: tuple[type[Exception], ...] = (),
+        self, step: str, verb: Callable[[], object], expected: tuple[type[Exception], ...] = ()
     ) -> Ending:
         """Run a verb and make it durable."""
 

@@ -156,8 +156,7 @@ class Application:
         found: list[GivenMessage] = []
         lease = ENDLESS if self._called else LEASE
         ending = machine.turn(
-            "take",
-            lambda: found.extend(engine.hand_over(16, lease, one_by_one=self._called)),
+            "take", lambda: found.extend(engine.hand_over(16, lease, one_by_one=self._called))
         )
         if ending is Ending.FULL or len(found) == 16:
             machine.clock.after(SECOND, self.look_soon)
@@ -418,10 +417,7 @@ class Machine:
     # --- one turn: a verb, a commit, its actions ---
 
     def turn(
-        self,
-        step: str,
-        verb: Callable[[], object],
-        expected: tuple[type[Exception], ...] = (),
+        self, step: str, verb: Callable[[], object], expected: tuple[type[Exception], ...] = ()
     ) -> Ending:
         """Run a verb and make it durable. The caller handles the `expected` exceptions; any other
         is a broken promise, for in a real handler it would be a line in a log."""

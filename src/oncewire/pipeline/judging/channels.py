@@ -1,9 +1,8 @@
 """Channels: the folds over one numbered stream on one node, resumable from run to run.
 
 What a channel showed before the horizon cannot change any more, so the folds' state at that point
-is kept in the lake, and a later run goes on from it with the rows that follow. The state is only
-a shortcut: made by other code it is thrown away, and the channel is folded again from its first
-row.
+is kept in the lake, and a later run goes on from it with the rows that follow. The state is only a
+shortcut: made by other code it is thrown away, and the channel is folded again from its first row.
 """
 
 from __future__ import annotations

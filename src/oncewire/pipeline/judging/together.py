@@ -55,13 +55,7 @@ FED = StructType(
     ]
 )
 
-_DOCUMENT_KINDS = (
-    Kind.SUBMITTED,
-    Kind.ACKNOWLEDGED,
-    Kind.RECEIVED,
-    Kind.HANDED_OVER,
-    Kind.REFUSED,
-)
+_DOCUMENT_KINDS = (Kind.SUBMITTED, Kind.ACKNOWLEDGED, Kind.RECEIVED, Kind.HANDED_OVER, Kind.REFUSED)
 
 
 def fed(

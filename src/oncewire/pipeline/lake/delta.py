@@ -88,11 +88,7 @@ def _log_of(
     """The log of a table; one that is not there, or cannot be read, is made of a version."""
     from deltalake import DeltaTable, Schema
     from deltalake.exceptions import DeltaError
-    from deltalake.transaction import (
-        AddAction,
-        CommitProperties,
-        create_table_with_add_actions,
-    )
+    from deltalake.transaction import AddAction, CommitProperties, create_table_with_add_actions
 
     try:
         return DeltaTable(root)

@@ -35,14 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oncewire.errors import InvalidValue, JournalProblem
 from oncewire.pipeline.lake import delta
 from oncewire.pipeline.lake.columns import arrow, footer, nullable
-from oncewire.pipeline.lake.storage import (
-    LAYERS,
-    VERSIONS,
-    Bucket,
-    Folder,
-    Storage,
-    version_name,
-)
+from oncewire.pipeline.lake.storage import LAYERS, VERSIONS, Bucket, Folder, Storage, version_name
 from oncewire.pipeline.lake.tables import batch_of
 from oncewire.pipeline.lake.version import (
     BATCH_ROWS,

@@ -115,8 +115,7 @@ def unchained(version: Version) -> Iterator[Difference]:
     """Ranges whose rows were not those that their node had chained when they were taken in."""
     for node, state in version.nodes.items():
         entries = sorted(
-            (entry for entry in version.journal if entry.key == node),
-            key=lambda entry: entry.first,
+            (entry for entry in version.journal if entry.key == node), key=lambda entry: entry.first
         )
         for entry, following in zip(entries, [*entries[1:], None], strict=True):
             if following is None:

@@ -149,11 +149,10 @@ class Folder:
 #     PREFIX/versions/00000012-<digest>.json    the version, and every file of its directories
 #     PREFIX/<directory>/<name>.<digest>.parquet    and so on
 #
-# Every object is named by its content, so two writers never put different bytes under one name,
-# and the writer whose pointer is rejected has changed nothing. What a killed writer left is removed
-# after a day. A run works in a copy of the lake, a folder that is brought up to date
-# with the objects it lacks; Delta's logs are in the bucket too, so other tools read it without a
-# copy.
+# Every object is named by its content, so two writers never put different bytes under one name, and
+# the writer whose pointer is rejected has changed nothing. What a killed writer left is removed
+# after a day. A run works in a copy of the lake, a folder that is brought up to date with the
+# objects it lacks; Delta's logs are in the bucket too, so other tools read it without a copy.
 #
 # Access, region and endpoint are those that the environment says (`AWS_ACCESS_KEY_ID` and the
 # like).

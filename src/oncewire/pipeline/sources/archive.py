@@ -1,9 +1,8 @@
 """An archive of raw messages: which files there are, cut into pieces of bearable size.
 
 An archive is a folder (of very many small files, most often), a tar or zip bundle, a mailbox (mbox
-or Maildir), or one file.
-The driver lists it once; a piece says everything a task needs to read its share: some files, a
-range of a zip's entries, or a range of bytes of a tar.
+or Maildir), or one file. The driver lists it once; a piece says everything a task needs to read its
+share: some files, a range of a zip's entries, or a range of bytes of a tar.
 """
 
 from __future__ import annotations

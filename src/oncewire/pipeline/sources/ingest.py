@@ -53,11 +53,7 @@ from oncewire.pipeline.lake.version import (
     safe_name,
     write_node_file,
 )
-from oncewire.pipeline.sources.journal_source import (
-    check_distinct,
-    is_database,
-    open_books,
-)
+from oncewire.pipeline.sources.journal_source import check_distinct, is_database, open_books
 from oncewire.pipeline.sources.oncewire import is_local, store_out_of_reach
 from oncewire.pipeline.tasks import run_each
 from oncewire.protocol import notes

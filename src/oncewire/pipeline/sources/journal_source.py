@@ -328,12 +328,7 @@ class SqlBook(ABC):
         return (rows[0][0], rows[0][1]) if rows[0][0] is not None else (0, 0)
 
     def message_batches(
-        self,
-        table: str,
-        start: int,
-        end: int,
-        columns: Sequence[str],
-        filters: Sequence[Filter],
+        self, table: str, start: int, end: int, columns: Sequence[str], filters: Sequence[Filter]
     ) -> Iterator[pa.RecordBatch]:
         """Rows of STORED_MESSAGES from one of the two state tables."""
         names, key = _STATE_TABLES[table]

@@ -40,9 +40,8 @@ from oncewire.transport.listener import Listener, ListenerLimits, Lost, Patience
 # One connection to our endpoint: requests one after the other, each answered before the next.
 #
 # What a peer sends ahead waits in the connection, and beyond a bound in the peer. An answer to a
-# request that was not heard to its end closes the connection, but not at once: what is still on
-# its way is let in and dropped for a moment, or the peer would lose our answer with its
-# connection.
+# request that was not heard to its end closes the connection, but not at once: what is still on its
+# way is let in and dropped for a moment, or the peer would lose our answer with its connection.
 
 
 LINGER_SECONDS = 2.0

@@ -22,9 +22,7 @@ class HttpTransport:
     can_answer = True
 
     def __init__(
-        self,
-        server: HttpServerSettings | None = None,
-        client: HttpClientSettings | None = None,
+        self, server: HttpServerSettings | None = None, client: HttpClientSettings | None = None
     ) -> None:
         self._server = HttpServer(server) if server is not None else None
         self._client = HttpClient(client)

@@ -56,8 +56,7 @@ RMX = "urn:oncewire:ext:1"
 RMX_ERRORS = "urn:oncewire:ext:1:errors"
 
 VERSION = "2.0"
-# SOAP's own word for the next handler (SOAP 1.1 §4.2.2): SyncReply is for every handler on the
-# way.
+# SOAP's own word for the next handler (SOAP 1.1 §4.2.2): SyncReply is for every handler on the way.
 ACTOR_NEXT = "http://schemas.xmlsoap.org/soap/actor/next"
 # What handlers say to each other; an application never sees this Service (§3.1.4).
 SIGNAL_SERVICE = "urn:oasis:names:tc:ebxml-msg:service"
@@ -403,9 +402,8 @@ def must_understand(block: Element, findings: Findings) -> None:
 
 
 # Children: `?` optional, `*` any number, `+` at least one; `other*` is any foreign element.
-# Attributes: `!` required, `?` optional; `other` is any foreign attribute.
-# In place of children, `= type` is text of that type.
-# §2.3.7 to §2.3.9: what every header block has.
+# Attributes: `!` required, `?` optional; `other` is any foreign attribute. In place of children, `=
+# type` is text of that type. §2.3.7 to §2.3.9: what every header block has.
 _BLOCK = "id? version! soap:mustUnderstand! other"
 _BODY_BLOCK = "id? version! other"
 _HEADER_DATA = "From To CPAId ConversationId Service Action MessageData"

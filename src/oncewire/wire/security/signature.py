@@ -548,9 +548,8 @@ def _references(
     given: Unsigned, parts: Sequence[PartDigests], digest: str, canonicalization: str
 ) -> tuple[SignedReference, ...]:
     """The digests of envelope and parts."""
-    # The URI of each part as the Manifest writes it: the standard wants both equal.
-    # §4.1.3: the reference has the URI of the Manifest; an equal part under another spelling is
-    # another text.
+    # The URI of each part as the Manifest writes it: the standard wants both equal. §4.1.3: the
+    # reference has the URI of the Manifest; an equal part under another spelling is another text.
     written = {references.content_id_of(uri): uri for uri in given.manifest}
     named = [references.bare_content_id(part.content_id) for part in parts]
     missing = sorted(str(content_id) for content_id in written.keys() - set(named))

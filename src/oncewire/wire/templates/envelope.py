@@ -431,9 +431,8 @@ def _parties_of(envelope: bytes) -> bytes:
 # out, how the references are made. Texts that say how something is signed (the XPath expression,
 # the certificates) stay in the template: they must be equal.
 #
-# Nothing is refused here. A signature that is not good by its template is judged by its tree,
-# which also says why. So a partner's envelopes can teach nothing wrong, and they help with no
-# other's.
+# Nothing is refused here. A signature that is not good by its template is judged by its tree, which
+# also says why. So a partner's envelopes can teach nothing wrong, and they help with no other's.
 
 
 class SignatureTemplate(Template):
