@@ -1,6 +1,7 @@
 """The checker as a whole: reports, quarantine, keys, and the folds that Spark runs."""
 
 import pickle
+from collections import Counter
 
 import pytest
 from msgspec.structs import replace
@@ -416,6 +417,20 @@ def test_the_folds_over_sorted_rows_find_what_verify_finds(name: str) -> None:
         assert sorted(found) == sorted([*report.violations, *report.quarantined])
         outcomes = [judged.outcome for judged in fold_ledger(_by(each, "message_id"), context)]
         assert len(outcomes) == report.messages + report.parts
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_what_both_sides_agree_on_is_judged_before_its_timers_end(name: str) -> None:
+    rows = numbered(SCENARIOS[name]().rows)
+    context = Context.gather(rows, healed=False)
+    told = Counter(
+        (each.outcome is not None and each.outcome.decided, each.extent.value)
+        for each in fold_ledger(_by(rows, "message_id"), context)
+    )
+    assert not told[True, "not_yet"]
+    assert not told[False, "judged"]
+    said = check_journal(rows, healed=False).extents
+    assert said.get("not_yet", 0) == told[False, "not_yet"]
 
 
 def _by(rows: list[Row], column: str) -> list[Row]:

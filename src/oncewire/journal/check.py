@@ -365,6 +365,9 @@ def fold_ledger(rows: Iterable[Row], context: Context) -> Iterator[Judged]:
         violations, extent, closed = judge_subject(traces, context)
         try:
             outcome, is_message = outcome_of(traces, context.terms), not is_signal(traces)
+            if extent is Extent.NOT_YET and outcome is not None and outcome.decided:
+                # Its timers may run on, and change nothing any more.
+                extent = Extent.JUDGED
             yield Judged(outcome, violations, extent, closed, is_message)
         except JournalProblem as problem:
             found = unreadable(str(problem), message_id=message_id, node=traces[0].node)
@@ -488,9 +491,7 @@ def _judge(ordered: list[Row], context: Context) -> _Judged:
             parts += 1
             continue
         messages += 1
-        # Its timers may run on, and change nothing any more.
-        decided = extent is Extent.NOT_YET and outcome is not None and outcome.decided
-        extents[Extent.JUDGED.value if decided else extent.value] += 1
+        extents[extent.value] += 1
         if outcome is not None:
             outcomes[outcome.outcome.value] += 1
     # Counted nowhere, and judged all the same.

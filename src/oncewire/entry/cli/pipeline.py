@@ -110,14 +110,21 @@ def report_of_check(found: Verification, *, json: bool) -> Report:
         + (f" and {number_of(found.parts, 'part')} of documents" if found.parts else "")
         + (f", {number_of(unchained, 'range')} of rows unchained" if unchained else "")
         + (f", {number_of(unjudged, 'thing')} wrong with the journals" if unjudged else "")
-        + (f", {number_of(waiting, 'message')} {_NOT_YET}" if waiting else "")
+        + (f", {number_of(waiting, 'message')} {_not_yet(found)}" if waiting else "")
         + (f", {doubted:,} in doubt" if doubted else "")
         + f", {by_spark(found.spark_jobs, found.spark_tasks)}",
         exit_code=output.OK if found.clean else output.WRONG,
     )
 
 
-_NOT_YET = "not judged yet, for what is missing of them may still come by their agreements"
+def _not_yet(found: Verification) -> str:
+    """What is awaited of messages, and which are old enough to be judged for it."""
+    ends = [row["through_at"] for row in found.judged if row["not_yet_count"]]
+    before = f" before {shown(min(filter(None, ends)))}" if any(ends) else " long enough ago"
+    return (
+        "not judged yet: an acknowledgement or a confirmation may still come by their agreements; "
+        f"it is called missing only of what began{before}"
+    )
 
 
 def _extents_of_check(found: Verification, *, json: bool) -> Listing:
