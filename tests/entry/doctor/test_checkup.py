@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -217,8 +218,34 @@ def test_doctor_knows_that_a_proxy_is_before_us(
 
     monkeypatch.setattr("oncewire.entry.doctor.ping.ping", pinged)
     behind = load(settings.folder, environ={}, flags=proxied).settings
-    (found,) = asyncio.run(_answers(behind, [], None, runs=True))
+    (found,) = _answers(behind, [], None, runs=True)
     assert found.grade.value == grade
+
+
+def test_look_ups_that_hang_keep_no_other_check_waiting(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging: list[int] = []
+
+    def look_up() -> None:
+        time.sleep(0.2)
+        hanging.pop()
+
+    async def pinged(*_given: object) -> list[Echo]:
+        for number in range(3):
+            hanging.append(number)
+            asyncio.get_running_loop().run_in_executor(None, look_up)
+        return []
+
+    async def probed(*_given: object) -> list[Echo]:
+        said = f"{len(hanging)} hang"
+        return [Echo("globex", "cpa", "mailto:globex@x", Reached.UNREACHABLE, said)]
+
+    monkeypatch.setattr("oncewire.entry.doctor.ping.ping", pinged)
+    monkeypatch.setattr("oncewire.entry.doctor.ping.probe_ways", probed)
+    kept, _ = checkup.check_agreements(settings)
+    assert kept
+    assert "0 hang" in _answers(settings, kept, 0.1, runs=False)[-1].finding
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,6 @@ def doctor(
     with 1 if something is bad or an incident is open.
     """
 
-    import asyncio
-
     from oncewire.entry.doctor.checkup import Grade, check_agreements, look_here
 
     runs, handler = _handler(settings)
@@ -47,7 +45,7 @@ def doctor(
         found = [*handler, *look_here(settings, output.now())]
         kept, _ = check_agreements(settings)
         advance(1)
-        found += asyncio.run(_answers(settings, kept, timeout if partners else None, runs=runs))
+        found += _answers(settings, kept, timeout if partners else None, runs=runs)
         advance(1)
     rows = [
         (finding.what, finding.grade, finding.finding, output.placed(finding.fix))
@@ -69,11 +67,17 @@ def doctor(
 _INCIDENTS = "oncewire incidents"
 
 
-async def _answers(
+def _answers(
     settings: Settings, kept: list[Kept], timeout: float | None, *, runs: bool
 ) -> list[Finding]:
     """What is found by asking: our own endpoint, if a handler `runs` behind it, and within a
-    time-out the places that others leave parcels in for us, and the partners."""
+    time-out the places that others leave parcels in for us, and the partners.
+
+    Each is asked in an event loop of its own, whose end waits for its threads: where look-ups of
+    names hang, those of the next would wait behind them, and who is well would seem to be away.
+    """
+    import asyncio
+
     from oncewire.entry.doctor import checkup
     from oncewire.entry.doctor.ping import hear_pongs, probe_ways
     from oncewire.entry.doctor.ping import ping as ping_all
@@ -81,7 +85,7 @@ async def _answers(
 
     found = []
     if runs and (itself := kept_itself(settings)) is not None:
-        (echo,) = await ping_all(settings, [itself], timeout or 5.0)
+        (echo,) = asyncio.run(ping_all(settings, [itself], timeout or 5.0))
         proxied = not settings.http.tls and settings.endpoint_url.startswith("https:")
         found.append(checkup.judged_itself(echo, proxied=proxied))
     if timeout is None:
@@ -93,17 +97,17 @@ async def _answers(
             f"{inbox.address}: {inbox.problem or 'it can be looked into'}",
             inbox.fix,
         )
-        for inbox in await checkup.probe_inboxes(settings, timeout)
+        for inbox in asyncio.run(checkup.probe_inboxes(settings, timeout))
     ]
     if not kept:
         return found
-    echoes = await ping_all(settings, kept, timeout)
+    echoes = asyncio.run(ping_all(settings, kept, timeout))
     if runs:
         # What goes by mail or by file takes longer than a look at everything may.
         slow = [echo for echo in echoes if echo.milliseconds is None]
         quick = [echo for echo in echoes if echo.milliseconds is not None]
-        echoes = await hear_pongs(settings, quick, timeout) + slow
-    echoes += await probe_ways(settings, kept, timeout)
+        echoes = asyncio.run(hear_pongs(settings, quick, timeout)) + slow
+    echoes += asyncio.run(probe_ways(settings, kept, timeout))
     return found + [each for echo in echoes for each in checkup.judged(echo)]
 
 
