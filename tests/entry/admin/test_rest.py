@@ -134,6 +134,14 @@ def test_every_route_wants_its_role(rest: Rest) -> None:
     assert "oncewire_up 1.0" in rest.call(READ, "GET", "/metrics").text
 
 
+def test_a_browser_at_the_root_comes_to_the_console(rest: Rest) -> None:
+    pages = {"Accept": "text/html,application/xhtml+xml"}
+    found = rest.call(None, "GET", "/", headers=pages)
+    assert (found.status_code, found.headers["location"]) == (303, "/console/")
+    assert rest.call(None, "GET", "/").status_code == 404
+    assert rest.call(None, "GET", "/nowhere", headers=pages).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
