@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from oncewire.errors import StoreFull
 from oncewire.handler.runtime import handler as handler_module
 from oncewire.handler.runtime import upkeep
 from oncewire.handler.runtime.handler import Handler
@@ -160,6 +161,25 @@ async def test_the_incident_of_a_full_disk_ends_when_there_is_room_again(
                 await asyncio.sleep(0.02)
         assert [row.kind for row in journal(handler)].count("resolved") == 1
         assert len(left_in(tmp_path)) == 1
+
+
+async def test_a_trouble_from_before_the_first_look_at_incidents_is_over_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handler_module, "QUIET", 0.2)
+    start = Handler.start
+
+    async def start_on_a_full_disk(handler: Handler) -> None:
+        # Its incident could not be kept.
+        handler.loop.not_stored(StoreFull("no space left"))
+        await start(handler)
+
+    monkeypatch.setattr(Handler, "start", start_on_a_full_disk)
+    async with listening(tmp_path / "b.db") as (handler, _):
+        assert handler.outage is not None
+        async with asyncio.timeout(10):
+            while handler.outage is not None:
+                await asyncio.sleep(0.02)
 
 
 async def test_a_disk_that_was_emptied_while_nobody_ran_is_found_at_the_next_start(

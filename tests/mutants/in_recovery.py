@@ -172,8 +172,9 @@ IN_RECOVERY: tuple[Mutant, ...] = (
     Mutant(
         "a full disk that a run left open is nobody's",
         "oncewire.handler.runtime.upkeep:OutageIncident.run",
-        "self._open = await self._loop.operate(lambda engine: engine.is_called(self._channel))",
-        "self._open = False",
+        "if await self._loop.operate(lambda engine: engine.is_called(self._channel)):\n"
+        "    self._open = True",
+        "await self._loop.operate(lambda engine: engine.is_called(self._channel))",
         tests=(
             f"{_FULL}::test_a_disk_that_was_emptied_while_nobody_ran_is_found_at_the_next_start",
         ),

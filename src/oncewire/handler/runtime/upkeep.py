@@ -186,7 +186,8 @@ class OutageIncident:
     async def run(self) -> None:
         """For as long as the handler lives; what an earlier run left open is its business too."""
         try:
-            self._open = await self._loop.operate(lambda engine: engine.is_called(self._channel))
+            if await self._loop.operate(lambda engine: engine.is_called(self._channel)):
+                self._open = True
         except OncewireError:
             self._open = True
         while True:
