@@ -422,15 +422,34 @@ def test_the_folds_over_sorted_rows_find_what_verify_finds(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_what_both_sides_agree_on_is_judged_before_its_timers_end(name: str) -> None:
     rows = numbered(SCENARIOS[name]().rows)
+    nodes = Counter(message_id for message_id, _ in {(row.message_id, row.node) for row in rows})
     context = Context.gather(rows, healed=False)
     told = Counter(
-        (each.outcome is not None and each.outcome.decided, each.extent.value)
+        (
+            each.outcome is not None
+            and each.outcome.decided
+            and nodes[each.outcome.message_id] == 2,
+            each.extent.value,
+        )
         for each in fold_ledger(_by(rows, "message_id"), context)
     )
     assert not told[True, "not_yet"]
     assert not told[False, "judged"]
     said = check_journal(rows, healed=False).extents
     assert said.get("not_yet", 0) == told[False, "not_yet"]
+
+
+def test_what_a_hub_waits_for_is_judged_when_its_timers_have_ended() -> None:
+    every = SCENARIOS["hub"]().rows
+    rows = numbered(row for row in every if (row.node, row.kind) != ("hub", "acknowledged"))
+    extents = {}
+    for healed in (False, True):
+        context = Context.gather(rows, healed=healed)
+        for each in fold_ledger(_by(rows, "message_id"), context):
+            assert each.outcome is not None
+            if each.outcome.decided:
+                extents[healed] = each.extent.value, [found.predicate for found in each.violations]
+    assert extents == {False: ("not_yet", []), True: ("judged", ["L1"])}
 
 
 def _by(rows: list[Row], column: str) -> list[Row]:

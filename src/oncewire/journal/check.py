@@ -365,8 +365,9 @@ def fold_ledger(rows: Iterable[Row], context: Context) -> Iterator[Judged]:
         violations, extent, closed = judge_subject(traces, context)
         try:
             outcome, is_message = outcome_of(traces, context.terms), not is_signal(traces)
-            if extent is Extent.NOT_YET and outcome is not None and outcome.decided:
-                # Its timers may run on, and change nothing any more.
+            settled = outcome is not None and outcome.decided and len(traces) == 2
+            if extent is Extent.NOT_YET and settled:
+                # Their timers may run on, and change nothing any more; those of a hub may.
                 extent = Extent.JUDGED
             yield Judged(outcome, violations, extent, closed, is_message)
         except JournalProblem as problem:
