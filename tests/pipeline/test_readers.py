@@ -18,6 +18,7 @@ import pytest
 from lxml import html
 
 from oncewire.errors import InvalidValue, JournalProblem, NotAllowed
+from oncewire.journal.row import Row
 from oncewire.pipeline import jobs
 from oncewire.pipeline.judging import extent, refresh
 from oncewire.pipeline.judging.check import judge_lake
@@ -33,6 +34,7 @@ from oncewire.pipeline.reports.sql import ask
 from oncewire.pipeline.session import own_error, spoken
 from oncewire.pipeline.sources import ingest
 from oncewire.protocol.states import Outcome
+from tests.journal.scenarios import SCENARIOS
 from tests.pipeline.books import (
     differences,
     executions,
@@ -328,6 +330,24 @@ def test_silence_is_judged_by_the_time_of_reading(spark, tmp_path: Path) -> None
     assert not [row for row in judged(lake) if row["not_yet_count"]]
     assert {row["clock"].partition(": ")[2] for row in judged(lake)} == {"time of reading"}
     assert later.violations > early.violations
+
+
+def test_what_both_sides_agree_on_is_looked_at_again_when_its_time_is_over(
+    spark, tmp_path: Path
+) -> None:
+    """How a message travelled is compared when nothing more of it can come."""
+    nodes: dict[str, list[Row]] = {}
+    for row in SCENARIOS["plain"]().rows:
+        changed = row._replace(transport="smtp") if row.kind == "received" else row
+        nodes.setdefault(row.node, []).append(changed)
+    lake, stores = Lake(tmp_path / "lake"), make_stores(tmp_path / "stores", nodes)
+    last = max(rows[-1].at for rows in nodes.values())
+    early = jobs.run(spark, lake, stores, now=last)
+    assert early.violations == 0
+    later = jobs.run(spark, lake, stores, now=last + 300 * 86_400_000_000)
+    assert later.violations > 0
+    # What was looked at then is not looked at with every run.
+    assert jobs.run(spark, lake, stores, now=last + 301 * 86_400_000_000).version == later.version
 
 
 def judged(lake: Lake) -> list[dict]:

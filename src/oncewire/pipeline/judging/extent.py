@@ -12,7 +12,7 @@ import inspect
 import json
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib import import_module
@@ -314,17 +314,24 @@ def has_come_due(lake: Lake, version: Version, judging: Judging) -> bool:
 
     A partner that is silent is judged by the time of reading, which goes on.
     """
-    if judging.context.through == version.judged.get("through"):
+    known = version.judged.get("through", {})
+    if judging.context.through == known:
         return False
+    then = replace(judging, context=replace(judging.context, through=known))
     columns = [*_COLUMNS, "submitted_at", "received_at"]
     for row in _rows(lake.folders(version, "ledger_open"), columns):
-        since = row["submitted_at"] or row["received_at"]
-        if row["judgement"] != Extent.NOT_YET or since is None:
+        since, way = row["submitted_at"] or row["received_at"], way_of(row)
+        if row["judgement"] == Extent.IN_DOUBT or since is None or not _is_due(way, since, judging):
             continue
-        through, _ = horizon_of(way_of(row), judging)
-        if through is None or since < through:
+        # What both sides agree on is judged before, and more may be found of it.
+        if row["judgement"] == Extent.NOT_YET or not _is_due(way, since, then):
             return True
     return False
+
+
+def _is_due(way: Way, since: datetime, judging: Judging) -> bool:
+    through, _ = horizon_of(way, judging)
+    return through is None or since < through
 
 
 def _rows(folders: list[str], columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
