@@ -17,6 +17,7 @@ from oncewire.entry.party.partners import (
     keys_of,
     make_next_keys,
     partner_file,
+    revoke,
     switch_keys,
     with_values,
 )
@@ -366,6 +367,14 @@ def test_a_next_key_without_its_certificate_is_made_anew(parties: Path) -> None:
     first.certificate.unlink()
     assert make_next_keys(settings, RealWorld().now()).fingerprint != first.fingerprint
     describe_keys(*settings.next_key_files)
+
+
+def test_an_agreement_that_cannot_be_changed_is_called_one(pair: Path) -> None:
+    settings = load(pair / "acme", environ={}).settings
+    file = partner_file(settings, "globex")
+    file.write_bytes(file.read_bytes() + b"# caf\xe9\n")
+    with pytest.raises(InvalidValue, match=r"^agreement: .* is not UTF-8"):
+        revoke(settings, "globex")
 
 
 @pytest.mark.parametrize("ending", [".toml", ".xml"])

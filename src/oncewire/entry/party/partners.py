@@ -34,7 +34,7 @@ from oncewire.entry.party.folder import (
     is_private,
     make_keys,
 )
-from oncewire.entry.party.settings import NEXT, Settings
+from oncewire.entry.party.settings import FILE, NEXT, Settings
 from oncewire.errors import AgreementProblem, InvalidValue, NotAllowed, NotHere, OncewireError
 from oncewire.handler.context import Keys
 from oncewire.message.instant import DAY, Instant, format_duration, format_instant
@@ -394,7 +394,8 @@ def with_values(text: str, said: dict[str, str]) -> str:
 
 def change_file(file: Path, said: dict[str, str], mode: int = PUBLIC) -> None:
     """Write an agreement or settings anew, with some values said."""
-    write_new(file, with_values(read_text(file, "settings"), said), mode, replace=True)
+    text = read_text(file, "settings" if file.name == FILE else "agreement")
+    write_new(file, with_values(text, said), mode, replace=True)
 
 
 # Itself: the agreement by which a party's handler answers its own party, and nothing else.
