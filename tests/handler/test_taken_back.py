@@ -229,6 +229,17 @@ def test_a_hub_that_said_it_has_the_message_may_give_it_back(others: int) -> Non
     assert noted(alpha) == [("rejected", "report@hub")]
 
 
+@pytest.mark.requirement("HOP-9")
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_hubs_acknowledgement_that_its_report_overtook_delivers_nothing(others: int) -> None:
+    alpha = engine("alpha", agreement("alpha", "beta", "hub"))
+    submit(alpha)
+    (notice,) = hear(alpha, report("hub", "alpha-beta", others=others))
+    assert notice.outcome is Outcome.NOT_DELIVERED
+    hub_answers(alpha)
+    assert state_of(alpha)[0] is OutgoingState.NOT_DELIVERED
+
+
 @pytest.mark.requirement("HOP-9", "ERR-2")
 @pytest.mark.parametrize(
     ("place", "outcome"),

@@ -129,7 +129,9 @@ FINE_PRINT_SENDING: tuple[Mutant, ...] = (
         "lead = next((error for error in fatal if error.code == 'DeliveryFailure'), fatal[0])",
         "lead = fatal[0]",
         requirement="HOP-9",
-        tests=(f"{_TAKEN_BACK}::test_a_hub_that_said_it_has_the_message_may_give_it_back",),
+        tests=(
+            f"{_TAKEN_BACK}::test_a_hubs_acknowledgement_that_its_report_overtook_delivers_nothing",
+        ),
     ),
     Mutant(
         "a report names the agreement that leads to its hub today",
