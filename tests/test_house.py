@@ -312,13 +312,13 @@ def test_the_walk_leaves_out_what_tools_generate(tmp_path: Path) -> None:
 
 BOUNDS = {
     "modules": 354,
-    "lines": 113_635,
-    "code_lines": 81_036,
+    "lines": 113_487,
+    "code_lines": 80_888,
     "import_depth": 18,
     "circles_loaded": 0,
     "circles_named": 0,
     "import_share": 9.8,
-    "once_share": 19.0,
+    "once_share": 18.9,
     "under_60_lines": 1,
 }
 """What the house may not exceed; a change that makes it smaller lowers its bound."""
