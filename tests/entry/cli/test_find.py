@@ -42,7 +42,9 @@ def test_the_commands_of_the_page_are_understood(pair: Path) -> None:
     (block,) = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     (paths,) = re.findall(r"^index = (.*)$", text, re.MULTILINE)
     _index(pair, paths)
-    for line in block.splitlines():
+    place, *lines = block.splitlines()
+    assert place == "cd acme"
+    for line in lines:
         run(*shlex.split(line, comments=True)[1:])
     run("agreement", "check")
 
