@@ -29,7 +29,7 @@ from oncewire.lab.sample_year.generate import generate
 from oncewire.pipeline import jobs
 from oncewire.pipeline.judging.check import judge_lake
 from oncewire.pipeline.lake.columns import JOURNAL
-from oncewire.pipeline.lake.lake import Lake
+from oncewire.pipeline.lake.lake import ROWS_IN_GROUP, Lake
 from oncewire.pipeline.lake.version import write_node_file
 from oncewire.pipeline.session import open_session
 
@@ -113,8 +113,8 @@ def shown(held: dict[str, float]) -> str:
 
 
 def divide(year: Path, aside: Path) -> list[int]:
-    """Write the journals of a year in pieces by time, node by node, because one is held whole;
-    until when each piece goes."""
+    """Write the journals of a year in pieces by time, node by node, because one is held whole, and
+    in groups of rows as runs write them; until when each piece goes."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
@@ -136,7 +136,11 @@ def divide(year: Path, aside: Path) -> list[int]:
             if end > start:
                 folder = aside / str(number) / node
                 folder.mkdir(parents=True)
-                pq.write_table(rows.slice(start, end - start), folder / f"part-{number}.parquet")
+                pq.write_table(
+                    rows.slice(start, end - start),
+                    folder / f"part-{number}.parquet",
+                    row_group_size=ROWS_IN_GROUP,
+                )
             start = max(start, end)
     return until
 

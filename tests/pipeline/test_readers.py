@@ -241,9 +241,8 @@ def test_how_it_is_divided_makes_no_difference(
     half = halves(NODES)
     lakes = []
     for name, rows in (("one", extent.ROWS_PER_TASK), ("many", 150)):
-        monkeypatch.setattr(extent, "ROWS_PER_TASK", rows)
-        monkeypatch.setattr(refresh, "ROWS_PER_TASK", rows)
-        monkeypatch.setattr(ingest, "ROWS_PER_TASK", rows)
+        for module in (extent, refresh, ingest):
+            monkeypatch.setattr(module, "ROWS_PER_TASK", rows)
         stores = make_stores(tmp_path / name, half)
         lakes.append(Lake(tmp_path / f"{name}-lake"))
         jobs.run(spark, lakes[-1], stores)
@@ -373,6 +372,29 @@ def test_another_time_zone_counts_nothing_twice(spark, tmp_path: Path) -> None:
     whole = Lake(tmp_path / "whole")
     jobs.run(spark, whole, stores)
     assert not differences(tables(spark, whole), tables(spark, lake))
+
+
+def test_a_session_that_changes_plans_as_it_goes_runs_no_more_jobs(
+    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that changes on the way is a job of Spark more for every shuffle."""
+    setting, half = "spark.sql.adaptive.enabled", halves(NODES)
+    for module in (extent, refresh, ingest):
+        monkeypatch.setattr(module, "ROWS_PER_TASK", 150)
+    rest = {one: NODES[one][len(half[one]) :] for one in NODES}
+    before, counted = spark.conf.get(setting), []
+    try:
+        for chosen in ("false", "true"):
+            spark.conf.set(setting, chosen)
+            lake, stores = Lake(tmp_path / chosen), make_stores(tmp_path / f"of-{chosen}", half)
+            done = [jobs.run(spark, lake, stores)]
+            make_stores(tmp_path / f"of-{chosen}", rest)
+            done.append(jobs.run(spark, lake, stores))
+            counted.append([each.spark_jobs for each in (*done, judge_lake(spark, lake))])
+            assert spark.conf.get(setting) == chosen
+    finally:
+        spark.conf.set(setting, before)
+    assert counted[0] == counted[1]
 
 
 def test_one_archive_is_one_archive_however_it_is_spelled(

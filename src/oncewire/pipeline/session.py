@@ -72,9 +72,10 @@ PINNED: dict[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A pass has the tasks its rows need; a plan that changes on the way is a job for each shuffle.
+    "spark.sql.adaptive.enabled": "false",
 }
-"""Settings that the content of tables depends on: each job sets them for itself."""
+"""Settings that tables and the number of jobs depend on: each job sets them for itself."""
 
 BRIEF: dict[str, str] = {
     # What runs for seconds does not earn back the time it takes to compile it well.

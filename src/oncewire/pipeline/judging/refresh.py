@@ -435,8 +435,7 @@ SPAN_DAYS = 28
 
 
 def span_of(hour: Column) -> Column:
-    """The number of the span of days that an hour is in; one day changes, and its span is written
-    again."""
+    """Which span of days an hour is in: where one day changes, its whole span is written again."""
     return f.floor(f.unix_date(f.to_date(hour)) / SPAN_DAYS).cast("int")
 
 
