@@ -11,17 +11,16 @@ from oncewire.lab.bench import side
 from oncewire.store.sql import search_index
 from oncewire.store.sqlite.store import SqliteStore
 
-_open = SqliteStore.open
+_open = SqliteStore.__init__
 
 
-def _unindexed(path: Path, **options: Any) -> SqliteStore:
-    store = _open(path, **options)
+def _unindexed(store: SqliteStore, path: Path, **options: Any) -> None:
+    _open(store, path, **options)
     for index in ONLY_FOR_SEARCH:
         store._connection.execute(f"DROP INDEX IF EXISTS {index}")  # type: ignore[union-attr]
-    return store
 
 
 if __name__ == "__main__":
     search_index.FILED_AT_ONCE = 2**62
-    SqliteStore.open = _unindexed  # type: ignore[method-assign]
+    SqliteStore.__init__ = _unindexed  # type: ignore[method-assign]
     side.main(sys.argv[1:])

@@ -74,7 +74,7 @@ def add(store: Store, number: int) -> None:
 def made(path: Path, count: int) -> SqliteStore:
     """The store with so many messages; one that is there already is used."""
     there = path.exists()
-    store = SqliteStore.open(path, node="buyer")
+    store = SqliteStore(path, node="buyer")
     if there:
         return store
     with store.transition() as tx:
@@ -152,7 +152,7 @@ def cost(repeats: int, messages: int = 6_000) -> None:
     for _ in range(repeats):
         for kind, took in spent.items():
             with tempfile.TemporaryDirectory(prefix="oncewire-bench-") as name:
-                store = SqliteStore.open(Path(name) / "store.db", node="buyer")
+                store = SqliteStore(Path(name) / "store.db", node="buyer")
                 if kind == "without":
                     search_index.FILED_AT_ONCE = 2**62
                     store._connection.execute(  # type: ignore[union-attr]

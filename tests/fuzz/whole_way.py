@@ -212,7 +212,7 @@ def request(parcel: Parcel) -> bytes:
 async def over_sockets(folder: Path, seed: int) -> AsyncIterator[OverSockets]:
     """A handler to fuzz; whatever escaped in it is raised at the end."""
     agreement = read_toml(agreement_text("beta", "alpha", "ebms2", SYNC))
-    store = SqliteStore.open(folder / "beta.db", node="beta")
+    store = SqliteStore(folder / "beta.db", node="beta")
     node = HandlerContext("beta", store, Agreements([agreement]), RealWorld())
     # What is not all there is not waited for.
     limits = HttpLimits(

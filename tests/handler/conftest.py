@@ -14,7 +14,7 @@ from tests.handler.network import Stores
 @pytest.fixture
 def on_disk(tmp_path: Path) -> Stores:
     """Opens the SQLite store of a handler by its name."""
-    return lambda name: SqliteStore.open(tmp_path / f"{name}.db", node=name)
+    return lambda name: SqliteStore(tmp_path / f"{name}.db", node=name)
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -197,7 +197,7 @@ class Scene:
         )
 
     def open(self, name: str) -> SqliteStore:
-        return SqliteStore.open(self.folder / f"{name}.db", node=name)
+        return SqliteStore(self.folder / f"{name}.db", node=name)
 
     def send(self, number: int) -> None:
         self.pair.send(number, document(number))

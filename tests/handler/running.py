@@ -86,7 +86,7 @@ def context_of(
     """What alpha or beta has under their agreement, with a store or the path of one."""
     partner = partner or ("beta" if own == "alpha" else "alpha")
     agreement = read_toml(agreement_text(own, partner, profile, extra, ports))
-    opened = SqliteStore.open(store, node=own) if isinstance(store, Path) else store
+    opened = SqliteStore(store, node=own) if isinstance(store, Path) else store
     return HandlerContext(own, opened, Agreements([agreement]), RealWorld(), keys=keys)
 
 
@@ -114,7 +114,7 @@ async def serving(
 ) -> AsyncIterator[Handler]:
     """One handler that listens on its port, or on `listen` behind a proxy; `others` are what it
     travels by beside HTTP."""
-    store = SqliteStore.open(folder / f"{own}.db", node=own, vfs=vfs)
+    store = SqliteStore(folder / f"{own}.db", node=own, vfs=vfs)
     node = context_of(own, store, extra, profile=profile, ports=ports, keys=keys, partner=partner)
     change(node)
     ways = {"http": http_on(listen or ports[own], PATIENT), **(others or {})}

@@ -101,7 +101,7 @@ async def both_ways(
 
 def started(world: World, name: str) -> Handler:
     agreement = read_toml(world.agreement(name))
-    store = SqliteStore.open(world.folder / f"{name}.db", node=name)
+    store = SqliteStore(world.folder / f"{name}.db", node=name)
     node = HandlerContext(name, store, Agreements([agreement]), RealWorld())
     return Handler(node, world.ways[name], probe_every=100 * MILLISECOND)
 

@@ -231,7 +231,7 @@ async def test_what_was_not_stored_is_not_acknowledged(tmp_path: Path, fault: st
                 assert b"Acknowledgment" in answer
         assert set(statuses) <= {200, 503}, statuses
         acknowledged = [n for n, (status, _, _) in enumerate(answers) if status == 200]
-        store = SqliteStore.open(folder / "beta.db")
+        store = SqliteStore(folder / "beta.db")
         with store.transition() as tx:
             for count in acknowledged:
                 assert tx.incoming("urn:test:alpha", f"m-{count}@alpha") is not None

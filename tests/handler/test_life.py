@@ -49,7 +49,7 @@ class Life:
             AGREED,
             lose_request=lambda post: self.luck.random() < 0.1,
             lose_answer=lambda attempt: self.luck.random() < 0.1,
-            store=lambda name: SqliteStore.open(folder / f"{name}.db", node=name),
+            store=lambda name: SqliteStore(folder / f"{name}.db", node=name),
         )
 
     def live(self, minutes: int) -> None:

@@ -118,7 +118,7 @@ async def test_a_mail_that_is_repeated_and_a_message_that_is_sent_again(tmp_path
     await peer.start(answers)
     relay = RelaySettings("beta@beta.test", "127.0.0.1", peer.port, MailTls.NONE)
     ours = SmtpTransport(relay, ListenerSettings("beta@beta.test", port=at))
-    store = SqliteStore.open(tmp_path / "beta.db", node="beta")
+    store = SqliteStore(tmp_path / "beta.db", node="beta")
     agreements = Agreements([agreed("beta", "alpha")])
     node = HandlerContext("beta", store, agreements, RealWorld(), keys=keys("beta"))
     parcel = letter()
@@ -192,7 +192,7 @@ async def test_what_is_asked_over_http_is_answered_in_the_response_of_the_post(
 
     port = free_port()
     at = {"beta": f"http://127.0.0.1:{port}/msh"}
-    store = SqliteStore.open(tmp_path / "beta.db", node="beta")
+    store = SqliteStore(tmp_path / "beta.db", node="beta")
     agreements = Agreements([agreed("beta", "alpha", at)])
     node = HandlerContext("beta", store, agreements, RealWorld(), keys=keys("beta"))
     http = HttpTransport(HttpServerSettings("127.0.0.1", port, "/msh"))

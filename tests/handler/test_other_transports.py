@@ -64,7 +64,7 @@ class World:
 
     def handler(self, name: str) -> Handler:
         agreement = read_toml(self.agreement(name))
-        store = SqliteStore.open(self.folder / f"{name}.db", node=name)
+        store = SqliteStore(self.folder / f"{name}.db", node=name)
         node = HandlerContext(name, store, Agreements([agreement]), RealWorld())
         return Handler(node, self.ways[name])
 

@@ -32,7 +32,7 @@ async def test_refused_posts_do_not_fill_the_disk(tmp_path: Path) -> None:
             assert status == 500
         # Some of those who name the agreement are journaled, in case it is a partner's mistake.
         assert len(journal(beta)) - before <= JOURNALED_MAX + 10
-    store = SqliteStore.open(tmp_path / "beta.db", node="beta")
+    store = SqliteStore(tmp_path / "beta.db", node="beta")
     with store.reader() as reader:
         found = {one.code: one for one in reader.refusals()}
     store.close()

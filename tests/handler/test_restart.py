@@ -19,7 +19,7 @@ BODY = 900_000
 def waiting(folder: Path, count: int, extra: str = "") -> Network:
     """So many large orders wait for an application that does not come."""
     pair = Network.pair(
-        "ebms2", extra, store=lambda name: SqliteStore.open(folder / f"{name}.db", node=name)
+        "ebms2", extra, store=lambda name: SqliteStore(folder / f"{name}.db", node=name)
     )
     for number in range(count):
         pair.send(

@@ -115,8 +115,8 @@ IN_STORE: tuple[Mutant, ...] = (
     Mutant(
         "an empty store is taken for a new one where there was another",
         "oncewire.entry.party.store:open_store",
-        "SqliteStore.open(path, node=node, spool=spool, known=known, note=note)",
-        "SqliteStore.open(path, node=node, spool=spool, known=None, note=note)",
+        "SqliteStore(path, node=node, spool=spool, known=known, note=note)",
+        "SqliteStore(path, node=node, spool=spool, known=None, note=note)",
         requirement="STO-1",
         tests=(f"{_RECORD}::test_a_store_without_content_is_no_new_party",),
     ),

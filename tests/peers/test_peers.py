@@ -67,7 +67,7 @@ async def play(folder: Path, kind: type[Peer], wires: Wires) -> None:
     for proxy in proxies:
         wires.open(proxy)
     text = agreement_with(kind, outer)
-    store = SqliteStore.open(folder / "alpha.db", node="alpha")
+    store = SqliteStore(folder / "alpha.db", node="alpha")
     agreement = read_toml(text)
     node = HandlerContext("alpha", store, Agreements([agreement]), RealWorld())
     limits = HttpLimits(late=math.inf)

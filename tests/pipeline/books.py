@@ -50,7 +50,7 @@ def small_year(
 
 def make_store(path: Path, node: str, rows: Iterable[Row]) -> Path:
     """A store whose journal has these rows; it is closed, so that others may write on."""
-    store = SqliteStore.open(path, node=node)
+    store = SqliteStore(path, node=node)
     with store.transition() as tx:
         tx.journal(rows)
     store.commit()

@@ -106,7 +106,7 @@ def test_a_stream_meets_every_row_once_while_the_store_is_written(opened: Opened
     wait, turns = threading.Event(), 40
 
     def write() -> None:
-        store = SqliteStore.open(written.store, node="globex")
+        store = SqliteStore(written.store, node="globex")
         for turn in range(turns):
             with store.transition() as tx:
                 tx.journal([row("sent", f"{turn}-{number}") for number in range(5)])
@@ -135,7 +135,7 @@ def test_a_journal_that_was_trimmed_begins_later(opened: Opened, tmp_path: Path)
     make_store(trimmed.store, "globex", ROWS[100:140])
 
     def trim(up_to: int) -> None:
-        store = SqliteStore.open(trimmed.store, node="globex")
+        store = SqliteStore(trimmed.store, node="globex")
         with store.transition() as tx:
             assert tx.trim_journal(2**60, up_to)
         store.commit()

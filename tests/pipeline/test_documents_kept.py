@@ -105,7 +105,7 @@ def exchange(folder: Path) -> None:
         place = folder / name / "data"
         place.mkdir(parents=True, exist_ok=True)
         (folder / name / "oncewire.toml").write_text(f'[party]\nname = "{name}"\n')
-        return SqliteStore.open(place / "oncewire.db", node=name, spool=place / "spool")
+        return SqliteStore(place / "oncewire.db", node=name, spool=place / "spool")
 
     pair = Network.pair("ebms2", PARTS, store=store)
     for what, data in SENT.items():

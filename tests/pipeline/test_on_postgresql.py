@@ -41,7 +41,7 @@ def url(postgres: Server) -> str:
 
 
 def fill(url: str, spool: Path, rows=ROWS, node: str = "globex") -> str:
-    store = PostgresStore.open(url, node=node, spool=spool)
+    store = PostgresStore(url, node=node, spool=spool)
     with store.transition() as tx:
         tx.journal(rows)
     store.commit()
@@ -77,8 +77,7 @@ def handlers(url: str, tmp_path: Path) -> Iterator[list[PostgresStore]]:
     """Three beside each other on one store."""
     with ExitStack() as stack:
         made = [
-            PostgresStore.open(url, node="node", spool=tmp_path / "spool", lease=60)
-            for _ in range(3)
+            PostgresStore(url, node="node", spool=tmp_path / "spool", lease=60) for _ in range(3)
         ]
         for store in made:
             stack.callback(store.close)
@@ -150,7 +149,7 @@ def test_a_batch_has_every_row_once_by_ranges(spark, url: str, tmp_path: Path) -
 
 
 def test_what_a_store_holds_now(spark, url: str, tmp_path: Path) -> None:
-    store = PostgresStore.open(url, node="acme", spool=tmp_path)
+    store = PostgresStore(url, node="acme", spool=tmp_path)
     prepare(store)
     with store.transition() as tx:
         add(tx, sent("m1"))

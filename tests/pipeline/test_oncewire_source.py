@@ -81,7 +81,7 @@ def test_what_a_store_holds_now(spark, tmp_path: Path) -> None:
     from oncewire.store.sqlite.store import SqliteStore
 
     path = tmp_path / "acme.db"
-    store = SqliteStore.open(path, node="acme")
+    store = SqliteStore(path, node="acme")
     prepare(store)
     with store.transition() as tx:
         add(tx, sent("m1"))

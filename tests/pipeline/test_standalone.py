@@ -84,7 +84,7 @@ def test_every_job_runs_in_a_standalone_cluster_on_postgresql(
     urls = []
     for node, rows in sorted(NODES.items()):
         urls.append(postgres.new_schema())
-        store = PostgresStore.open(urls[-1], node=node, spool=tmp_path / f"spool-{node}")
+        store = PostgresStore(urls[-1], node=node, spool=tmp_path / f"spool-{node}")
         with store.transition() as tx:
             tx.journal(rows)
         store.commit()

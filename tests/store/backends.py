@@ -72,7 +72,7 @@ class SqliteBackend:
         self.store: Store = self._open()
 
     def _open(self) -> Store:
-        return SqliteStore.open(self.path, node="node", vfs=self.vfs.name)
+        return SqliteStore(self.path, node="node", vfs=self.vfs.name)
 
     def crash(self) -> Store:
         # What a killed process leaves is what its files hold at that moment.
@@ -119,7 +119,7 @@ class PostgresBackend:
         self.store: Store = self._open()
 
     def _open(self) -> PostgresStore:
-        return PostgresStore.open(self.url, node="node", spool=self._folder / "spool")
+        return PostgresStore(self.url, node="node", spool=self._folder / "spool")
 
     @property
     def postgres(self) -> PostgresStore:

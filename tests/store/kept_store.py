@@ -54,7 +54,7 @@ class Partners(Network):
         super().__init__(
             agreements,
             clock=clock,
-            store=lambda name: SqliteStore.open(folder / f"{name}.db", node=name),
+            store=lambda name: SqliteStore(folder / f"{name}.db", node=name),
         )
 
     def order(self, way: str, name: str, data: bytes = b"an order", talk: str = "talk") -> None:

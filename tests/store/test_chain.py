@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def opened(path: Path) -> SqliteStore:
-    return SqliteStore.open(path, node="node")
+    return SqliteStore(path, node="node")
 
 
 def asked(path: Path, statement: str) -> list[tuple[Any, ...]]:

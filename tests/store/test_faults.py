@@ -56,7 +56,7 @@ def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _open(path: Path, vfs: FaultyVfs = SOUND) -> SqliteStore:
-    return SqliteStore.open(path, node="node", vfs=vfs.name)
+    return SqliteStore(path, node="node", vfs=vfs.name)
 
 
 def _made(path: Path) -> None:

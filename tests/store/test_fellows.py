@@ -44,7 +44,7 @@ class Clock:
 @pytest.fixture
 def url(postgres: Server, tmp_path: Path) -> str:
     found = postgres.new_schema()
-    PostgresStore.open(found, node="node", spool=tmp_path / "spool").close()
+    PostgresStore(found, node="node", spool=tmp_path / "spool").close()
     return found
 
 
@@ -58,8 +58,7 @@ def clock(postgres: Server, url: str, monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def pair(url: str, clock: Clock, tmp_path: Path) -> Iterator[tuple[PostgresStore, PostgresStore]]:
     made = tuple(
-        PostgresStore.open(url, node="node", spool=tmp_path / "spool", lease=LEASE)
-        for _ in range(2)
+        PostgresStore(url, node="node", spool=tmp_path / "spool", lease=LEASE) for _ in range(2)
     )
     prepare(made[0])
     yield made[0], made[1]
@@ -106,7 +105,7 @@ def test_what_one_claims_the_others_see_from_its_commit_on(
     assert elsewhere(other) == {"b", "c"}
     shown = other.fellows.all()
     assert [fellow.claims for fellow in shown] == [{"send": 2}, {}]
-    guest = PostgresStore.open(url, spool=tmp_path / "spool", lease=0)
+    guest = PostgresStore(url, spool=tmp_path / "spool", lease=0)
     assert elsewhere(guest) == {"b", "c"}
     hold(guest, "d")
     assert elsewhere(other) == {"b", "c"}
@@ -279,12 +278,12 @@ def test_a_store_that_is_had_alone_is_shared_with_none(
 ) -> None:
     monkeypatch.setattr("oncewire.store.postgresql.connection.OWNER_SECONDS", 1)
     with pytest.raises(StoreProblem, match="in use by another handler"):
-        PostgresStore.open(url, spool=tmp_path / "spool")
+        PostgresStore(url, spool=tmp_path / "spool")
     for store in pair:
         store.close()
-    alone = PostgresStore.open(url, spool=tmp_path / "spool")
+    alone = PostgresStore(url, spool=tmp_path / "spool")
     with pytest.raises(StoreProblem, match="in use by another handler"):
-        PostgresStore.open(url, spool=tmp_path / "spool", lease=1)
+        PostgresStore(url, spool=tmp_path / "spool", lease=1)
     alone.close()
 
 
@@ -304,7 +303,7 @@ def test_no_row_of_the_journal_is_missed_while_a_turn_stays_open(url: str, tmp_p
     )
     turns = (("1.5", "3"), ("0", "300"), ("0", "300"))
     processes = [subprocess.Popen([sys.executable, "-c", code, *given]) for given in turns]
-    reading = PostgresStore.open(url, spool=tmp_path / "spool", lease=0)
+    reading = PostgresStore(url, spool=tmp_path / "spool", lease=0)
     seen: list[int] = []
 
     def all_read() -> bool:

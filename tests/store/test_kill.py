@@ -29,7 +29,7 @@ def say(word, number):
     # In one piece: the kernel takes it whole or not at all, whenever the process dies.
     os.write(1, f"{word} {number}\\n".encode())
 
-store = SqliteStore.open(Path(sys.argv[1]), node="node")
+store = SqliteStore(Path(sys.argv[1]), node="node")
 prepare(store)
 with store.reader() as reader:
     number = reader.last_seq() // 6
@@ -78,7 +78,7 @@ def test_a_killed_writer_loses_nothing_it_reported(tmp_path: Path) -> None:
         durable, begun = _killed(path, chance)
         reported = max(reported, durable)
         # The kernel freed the lock with the process: nothing is to be cleaned up by hand.
-        store = SqliteStore.open(path, node="node")
+        store = SqliteStore(path, node="node")
         view = everything(store)
         names = [stored.outgoing.message_id for stored in reversed(view["outgoing"])]
         groups = len(names) // 3

@@ -28,7 +28,7 @@ def opened(path: Path) -> Callable[..., tuple[SqliteStore, list[StoreMark]]]:
 
     def open_it(known: StoreMark | None = None) -> tuple[SqliteStore, list[StoreMark]]:
         noted: list[StoreMark] = []
-        return SqliteStore.open(path, node="a", known=known, note=noted.append), noted
+        return SqliteStore(path, node="a", known=known, note=noted.append), noted
 
     return open_it
 
@@ -82,7 +82,7 @@ def test_what_was_never_committed_is_not_noted(opened: Opened) -> None:
 def test_each_store_is_another_one(tmp_path: Path) -> None:
     marks: list[StoreMark] = []
     for name in ("one.db", "two.db"):
-        SqliteStore.open(tmp_path / name, node="a", note=marks.append).close()
+        SqliteStore(tmp_path / name, node="a", note=marks.append).close()
     assert marks[0].store_id != marks[1].store_id
 
 
@@ -107,7 +107,7 @@ def test_a_store_that_is_replaced_while_it_is_open_is_not_gone_on_with(
         pass
     store.close()
     # It let go of the file, so that the right one can be opened.
-    SqliteStore.open(path, node="a").close()
+    SqliteStore(path, node="a").close()
 
 
 @pytest.mark.requirement("STO-1")
@@ -138,7 +138,7 @@ def test_the_chain_tells_two_histories_of_one_store_apart(path: Path, opened: Op
     store, mine = opened(noted[-1])
     write(store, 2)
     store.close()
-    other = SqliteStore.open(twin, node="a")
+    other = SqliteStore(twin, node="a")
     with other.transition() as transaction:
         transaction.journal([row("stopped")] * 2)
     other.commit()
@@ -148,7 +148,7 @@ def test_the_chain_tells_two_histories_of_one_store_apart(path: Path, opened: Op
     for _ in range(2):
         with pytest.raises(StoreReplaced, match="another history"):
             check_mark(twin, mine[-1])
-        other = SqliteStore.open(twin, node="a")
+        other = SqliteStore(twin, node="a")
         write(other, 3)
         other.close()
 

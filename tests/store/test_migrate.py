@@ -90,7 +90,7 @@ def test_every_older_version_becomes_a_fresh_one(tmp_path: Path) -> None:
 
 def test_an_older_store_keeps_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "store.db"
-    store = SqliteStore.open(path, node="node")
+    store = SqliteStore(path, node="node")
     prepare(store)
     with store.transition() as transaction:
         add(transaction, sent("a"))
@@ -104,7 +104,7 @@ def test_an_older_store_keeps_its_content(tmp_path: Path, monkeypatch: pytest.Mo
     # A process that only reads cannot bring it up to date.
     with pytest.raises(StoreProblem, match="older version"), SqliteReaders(path).reader():
         pass
-    store = SqliteStore.open(path, node="node")
+    store = SqliteStore(path, node="node")
     assert everything(store) == before
     assert store._connection is not None
     words = store._connection.execute("SELECT words FROM note ORDER BY id").fetchall()
@@ -130,7 +130,7 @@ def as_of(version: int, newer: Path, older: Path) -> None:
 def test_a_store_of_the_first_version_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     large = StoredParcel("text/xml", (), (b"head", SpoolSlice("a" * 64, 0, 9)))
-    store = SqliteStore.open(tmp_path / "newer.db", node="node")
+    store = SqliteStore(tmp_path / "newer.db", node="node")
     prepare(store)
     with store.transition() as transaction:
         done = sent("a", state=OutgoingState.DELIVERED)
@@ -142,7 +142,7 @@ def test_a_store_of_the_first_version_goes_on(tmp_path: Path) -> None:
     store.commit()
     store.close()
     as_of(1, tmp_path / "newer.db", path)
-    store = SqliteStore.open(path, node="node")
+    store = SqliteStore(path, node="node")
     with store.reader() as reader:
         # What this version did not note yet is not made up.
         proved = replace(done.outgoing, proved_by=Proof.TO_PARTY)
@@ -166,7 +166,7 @@ def test_a_store_of_the_first_version_goes_on(tmp_path: Path) -> None:
 def test_a_store_that_did_not_ask_who_proved_an_outcome_learns_it_from_its_journal(
     tmp_path: Path,
 ) -> None:
-    store = SqliteStore.open(tmp_path / "newer.db", node="node")
+    store = SqliteStore(tmp_path / "newer.db", node="node")
     prepare(store)
     told = {"a": '{"by":"ack"}', "b": '{"by":"ack","hop":true}', "c": '{"by":"transport"}'}
     with store.transition() as transaction:
@@ -179,7 +179,7 @@ def test_a_store_that_did_not_ask_who_proved_an_outcome_learns_it_from_its_journ
     store.commit()
     store.close()
     as_of(2, tmp_path / "newer.db", tmp_path / "store.db")
-    store = SqliteStore.open(tmp_path / "store.db", node="node")
+    store = SqliteStore(tmp_path / "store.db", node="node")
     with store.transition() as transaction:
         found = {name: transaction.outgoing(name) for name in "abcdef"}
     proofs = {name: one and one.outgoing.proved_by for name, one in found.items()}
@@ -191,7 +191,7 @@ def test_a_store_that_did_not_ask_who_proved_an_outcome_learns_it_from_its_journ
 
 @pytest.mark.requirement("HOP-9")
 def test_a_store_that_did_not_note_reports_learns_of_them_from_its_journal(tmp_path: Path) -> None:
-    store = SqliteStore.open(tmp_path / "newer.db", node="node")
+    store = SqliteStore(tmp_path / "newer.db", node="node")
     prepare(store)
     reports = {"a": "warned", "b": "rejected", "c": "acknowledged", "d": "warned", "e": "warned"}
     with store.transition() as transaction:
@@ -206,7 +206,7 @@ def test_a_store_that_did_not_note_reports_learns_of_them_from_its_journal(tmp_p
     store.commit()
     store.close()
     as_of(11, tmp_path / "newer.db", tmp_path / "store.db")
-    store = SqliteStore.open(tmp_path / "store.db", node="node")
+    store = SqliteStore(tmp_path / "store.db", node="node")
     with store.transition() as transaction:
         found = [transaction.outgoing(name) for name in "abcde"]
     assert [one and one.outgoing.taken_back for one in found] == [True, True, False, False, False]
@@ -225,12 +225,12 @@ def test_a_step_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    SqliteStore.open(path, node="node").close()
+    SqliteStore(path, node="node").close()
     connection = apsw.Connection(str(path))
     connection.pragma("user_version", FIRST + 1)
     connection.close()
     with pytest.raises(StoreProblem, match=f"version {FIRST + 1}"):
-        SqliteStore.open(path, node="node")
+        SqliteStore(path, node="node")
     with pytest.raises(StoreProblem, match=f"version {FIRST + 1}"), SqliteReaders(path).reader():
         pass
 
@@ -241,7 +241,7 @@ def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
     connection.execute("CREATE TABLE theirs (a)")
     connection.close()
     with pytest.raises(StoreProblem, match="another program"):
-        SqliteStore.open(path, node="node")
+        SqliteStore(path, node="node")
     connection = apsw.Connection(str(path))
     assert connection.pragma("application_id") == 0
     assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("theirs",)]
@@ -251,12 +251,12 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "letter.txt"
     path.write_bytes(b"Dear customer, " * 1000)
     with pytest.raises(StoreGone, match="not a database"):
-        SqliteStore.open(path, node="node")
+        SqliteStore(path, node="node")
     assert path.read_bytes() == b"Dear customer, " * 1000
 
 
 def test_the_file_says_whose_it_is(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    SqliteStore.open(path, node="node").close()
+    SqliteStore(path, node="node").close()
     assert path.read_bytes()[68:72] == APPLICATION_ID.to_bytes(4, "big") == b"ONCW"
     assert migrate_module.APPLICATION_ID == APPLICATION_ID

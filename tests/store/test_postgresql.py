@@ -62,9 +62,9 @@ def backend(postgres: Server, tmp_path: Path) -> Iterator[PostgresBackend]:
 def both(postgres: Server, tmp_path: Path) -> Iterator[tuple[PostgresStore, PostgresStore]]:
     """Two processes' stores in one database."""
     url, spool = postgres.new_schema(), tmp_path / "spool"
-    one = PostgresStore.open(url, node="node", spool=spool, alone=False)
+    one = PostgresStore(url, node="node", spool=spool, alone=False)
     prepare(one)
-    other = PostgresStore.open(url, spool=spool, alone=False)
+    other = PostgresStore(url, spool=spool, alone=False)
     yield one, other
     one.close()
     other.close()
@@ -133,9 +133,9 @@ def test_a_process_that_stands_still_in_its_turn_loses_it(
 ) -> None:
     monkeypatch.setattr(connecting, "HELD_SECONDS", 1)
     url = postgres.new_schema()
-    still = PostgresStore.open(url, node="node", spool=tmp_path / "spool", alone=False)
+    still = PostgresStore(url, node="node", spool=tmp_path / "spool", alone=False)
     prepare(still)
-    quick = PostgresStore.open(url, spool=tmp_path / "spool", alone=False)
+    quick = PostgresStore(url, spool=tmp_path / "spool", alone=False)
     with still.transition() as tx:
         add(tx, sent("still"))
     # It waits for the other's turn, which the server ends.
@@ -268,7 +268,7 @@ def test_one_handler_has_the_store(
 ) -> None:
     monkeypatch.setattr("oncewire.store.postgresql.connection.OWNER_SECONDS", 1)
     with pytest.raises(StoreProblem, match="in use by another handler"):
-        PostgresStore.open(backend.url, spool=tmp_path)
+        PostgresStore(backend.url, spool=tmp_path)
     # That ends with the handler, however it ends.
     backend.crash()
 
@@ -345,7 +345,7 @@ def test_a_commit_waits_for_a_server_that_comes_back(
 def test_an_address_is_told_without_its_password() -> None:
     store = "postgresql://me:secret@127.0.0.1:1/acme"
     with pytest.raises(StoreGone) as told:
-        PostgresStore.open(store, node="node", spool=Path("spool"))
+        PostgresStore(store, node="node", spool=Path("spool"))
     assert "secret" not in str(told.value)
     assert "127.0.0.1:1/acme" in str(told.value)
 
@@ -353,7 +353,7 @@ def test_an_address_is_told_without_its_password() -> None:
 @pytest.mark.parametrize("password", ["sec@ret", "sec/ret", "1/ret", "sec%ret"])
 def test_a_password_that_is_written_wrongly_is_not_shown_either(password: str) -> None:
     with pytest.raises(StoreProblem, match="cannot be read") as told:
-        PostgresStore.open(
+        PostgresStore(
             f"postgresql://me:{password}@127.0.0.1:1/acme", node="node", spool=Path("spool")
         )
     assert "sec" not in str(told.value)
@@ -435,13 +435,13 @@ def test_a_store_of_a_newer_version_is_refused(backend: PostgresBackend) -> None
     with psycopg.connect(backend.url, autocommit=True) as beside:
         beside.execute("INSERT INTO migration VALUES (999, 'whatever it is')")
     with pytest.raises(StoreProblem, match="999"):
-        PostgresStore.open(backend.url, spool=backend.postgres._spool_folder)
+        PostgresStore(backend.url, spool=backend.postgres._spool_folder)
     with pytest.raises(StoreProblem, match="999"), PostgresReaders(backend.url).reader():
         pass
     # One that does not break what is here will do.
     with psycopg.connect(backend.url, autocommit=True) as beside:
         beside.execute("UPDATE migration SET breaking = NULL WHERE version = 999")
-    PostgresStore.open(backend.url, spool=backend.postgres._spool_folder).close()
+    PostgresStore(backend.url, spool=backend.postgres._spool_folder).close()
     with PostgresReaders(backend.url).reader() as reader:
         assert reader.journal_since(0, 1) == []
     with psycopg.connect(backend.url, autocommit=True) as beside:
@@ -464,7 +464,7 @@ def _migrated(url: str, migrations: tuple[Migration, ...]) -> int:
 
 def test_a_step_that_adds_is_taken_while_handlers_work(postgres: Server, tmp_path: Path) -> None:
     url = postgres.new_schema()
-    store = PostgresStore.open(url, node="node", spool=tmp_path, lease=60)
+    store = PostgresStore(url, node="node", spool=tmp_path, lease=60)
     prepare(store)
     with store.transition() as tx:
         add(tx, sent("before"))
@@ -493,7 +493,7 @@ def test_a_step_that_breaks_waits_until_nobody_of_an_older_version_is_there(
     postgres: Server, tmp_path: Path
 ) -> None:
     url = postgres.new_schema()
-    store = PostgresStore.open(url, node="node", spool=tmp_path, lease=60)
+    store = PostgresStore(url, node="node", spool=tmp_path, lease=60)
     prepare(store)
     new = _next("-- Breaking: colours are needed\nALTER TABLE outgoing RENAME COLUMN held TO hold;")
     with pytest.raises(StoreProblem, match=r"older version.*099_next.*colours are needed"):
@@ -504,13 +504,13 @@ def test_a_step_that_breaks_waits_until_nobody_of_an_older_version_is_there(
     store.close()
     assert _migrated(url, new) == 1
     with pytest.raises(StoreProblem, match="this Oncewire knows up to"):
-        PostgresStore.open(url, spool=tmp_path, lease=60)
+        PostgresStore(url, spool=tmp_path, lease=60)
 
 
 def test_a_step_takes_its_turn_among_turns(postgres: Server, tmp_path: Path) -> None:
     """A turn that has begun is not torn from its tables."""
     url = postgres.new_schema()
-    store = PostgresStore.open(url, node="node", spool=tmp_path, lease=60)
+    store = PostgresStore(url, node="node", spool=tmp_path, lease=60)
     prepare(store)
     with store.transition() as tx:
         tx.journal([row("sent")])
@@ -534,25 +534,25 @@ def test_tables_of_others_are_left_alone(postgres: Server, tmp_path: Path) -> No
     with psycopg.connect(url, autocommit=True) as beside:
         beside.execute("CREATE TABLE counter (visitors bigint)")
     with pytest.raises(StoreProblem, match="another program"):
-        PostgresStore.open(url, node="node", spool=tmp_path)
+        PostgresStore(url, node="node", spool=tmp_path)
 
 
 def test_a_store_that_is_not_the_marked_one_is_refused(postgres: Server, tmp_path: Path) -> None:
     noted: list[StoreMark] = []
     urls = [postgres.new_schema() for _ in range(2)]
     for url in urls:
-        store = PostgresStore.open(url, node="node", spool=tmp_path, note=noted.append)
+        store = PostgresStore(url, node="node", spool=tmp_path, note=noted.append)
         with store.transition() as tx:
             tx.journal([row("started")])
         store.commit()
         store.close()
     known = noted[-1]
     assert known.journal == 1
-    PostgresStore.open(urls[1], spool=tmp_path, known=known).close()
+    PostgresStore(urls[1], spool=tmp_path, known=known).close()
     with pytest.raises(StoreReplaced, match="another store"):
-        PostgresStore.open(urls[0], spool=tmp_path, known=known)
+        PostgresStore(urls[0], spool=tmp_path, known=known)
     with pytest.raises(StoreReplaced, match="is empty"):
-        PostgresStore.open(postgres.new_schema(), spool=tmp_path, known=known)
+        PostgresStore(postgres.new_schema(), spool=tmp_path, known=known)
 
 
 def put_back(server: Server, kept: Path) -> None:
@@ -585,7 +585,7 @@ def test_a_server_that_lacks_the_last_commits_is_refused_by_who_made_them(
 ) -> None:
     noted: list[StoreMark] = []
     url, spool = postgres.new_schema(), tmp_path / "spool"
-    store = PostgresStore.open(url, node="node", spool=spool, note=noted.append, lease=15)
+    store = PostgresStore(url, node="node", spool=spool, note=noted.append, lease=15)
     write(store)
     kept = keep_files(postgres)
     with pytest.raises(StoreGone):
@@ -594,7 +594,7 @@ def test_a_server_that_lacks_the_last_commits_is_refused_by_who_made_them(
         write(store)
     put_back(postgres, kept)
     if other_wrote_on:
-        other = PostgresStore.open(url, spool=spool, alone=False)
+        other = PostgresStore(url, spool=spool, alone=False)
         for _ in range(5):
             write(other, "stopped")
         other.close()
@@ -607,7 +607,7 @@ def test_a_server_that_lacks_the_last_commits_is_refused_by_who_made_them(
         with pytest.raises(StoreReplaced, match=said):
             write(store)
     with pytest.raises(StoreReplaced, match=said):
-        PostgresStore.open(url, spool=spool, known=noted[-1])
+        PostgresStore(url, spool=spool, known=noted[-1])
     store.close()
 
 
@@ -634,7 +634,7 @@ def test_the_mark_is_of_the_last_commit_though_a_step_over_many_rows_was_undone(
 ) -> None:
     noted: list[StoreMark] = []
     url, spool = postgres.new_schema(), tmp_path / "spool"
-    store = PostgresStore.open(url, node="node", spool=spool, note=noted.append)
+    store = PostgresStore(url, node="node", spool=spool, note=noted.append)
     write(store)
     with store.transition() as tx:
         tx.journal([row("stopped")])
@@ -666,7 +666,7 @@ def test_a_server_that_does_not_write_to_its_disk_is_refused(
     wait_until(lambda: postgres.ask("SELECT current_setting('fsync')") == [("off",)])
     try:
         with pytest.raises(StoreProblem, match="fsync is off"):
-            PostgresStore.open(url, node="node", spool=tmp_path)
+            PostgresStore(url, node="node", spool=tmp_path)
     finally:
         postgres.ask("ALTER SYSTEM RESET fsync")
         postgres.ask("SELECT pg_reload_conf()")
@@ -678,7 +678,7 @@ def test_without_its_driver_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(StoreProblem, match=re.escape("pip install 'oncewire[postgres]'")):
-        PostgresStore.open("postgresql:///acme", node="node", spool=tmp_path)
+        PostgresStore("postgresql:///acme", node="node", spool=tmp_path)
 
 
 def test_no_statement_reads_a_clock() -> None:

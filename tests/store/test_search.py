@@ -198,7 +198,7 @@ def test_what_retention_removes_is_not_found(backend: Backend, store: Store) -> 
 
 def _many(path: Path, count: int) -> SqliteStore:
     """A store with so many messages: two partners, an hour apart."""
-    store = SqliteStore.open(path, node="node")
+    store = SqliteStore(path, node="node")
     prepare(store)
     chance = random.Random(SEED)
     for number in range(count):
@@ -283,7 +283,7 @@ def test_an_earlier_store_is_filed_a_batch_at_a_time(tmp_path: Path) -> None:
     connection = apsw.Connection(str(tmp_path / "a.db"))
     connection.execute("DELETE FROM outgoing_term; UPDATE counter SET outgoing_filed = 0")
     connection.close()
-    store = SqliteStore.open(tmp_path / "a.db")
+    store = SqliteStore(tmp_path / "a.db")
     try:
         for batches in range(4):
             with store.reader() as reader:

@@ -18,7 +18,7 @@ from tests.postgres import Server
 
 def begin(url: str, spool: Path, bucket: str = "") -> PostgresStore:
     """Open it as one of its handlers."""
-    return PostgresStore.open(url, node="node", spool=spool, bucket=bucket, lease=15)
+    return PostgresStore(url, node="node", spool=spool, bucket=bucket, lease=15)
 
 
 def test_a_handler_with_another_spool_is_refused(postgres: Server, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_second_party_is_refused_in_the_spool_of_the_first(
         for bucket in ("", "s3://spools/acme"):
             begin(first, tmp_path / "spool", bucket).close()
             with pytest.raises(SpoolElsewhere, match="documents of 'node' lie in"):
-                PostgresStore.open(second, node="other", spool=tmp_path / "spool", bucket=bucket)
+                PostgresStore(second, node="other", spool=tmp_path / "spool", bucket=bucket)
             postgres.ask(f"DELETE FROM {first.rpartition('%3D')[2]}.spool")
             # Another database of the same party, as after a copy of its store.
             begin(first, tmp_path / "spool", bucket).close()
@@ -82,7 +82,7 @@ def test_of_two_that_come_at_once_with_a_spool_each_one_is_refused(
     postgres: Server, tmp_path: Path
 ) -> None:
     url = postgres.new_schema()
-    PostgresStore.open(url, node="node", spool=tmp_path / "spool").close()
+    PostgresStore(url, node="node", spool=tmp_path / "spool").close()
     both = threading.Barrier(2)
 
     def come(spool: Path) -> bool:

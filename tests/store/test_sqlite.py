@@ -66,40 +66,40 @@ def _connection(store: SqliteStore) -> apsw.Connection:
 
 
 def test_a_store_belongs_to_one_node(path: Path) -> None:
-    SqliteStore.open(path, node="a").close()
+    SqliteStore(path, node="a").close()
     with pytest.raises(StoreProblem, match="belongs to node a, not to b"):
-        SqliteStore.open(path, node="b")
-    store = SqliteStore.open(path)
+        SqliteStore(path, node="b")
+    store = SqliteStore(path)
     assert store.node() == "a"
     store.close()
 
 
 def test_without_a_name_no_store_is_made(path: Path) -> None:
     with pytest.raises(StoreProblem, match="no store at"):
-        SqliteStore.open(path)
+        SqliteStore(path)
     assert list(path.parent.iterdir()) == []
     path.touch()
     with pytest.raises(StoreProblem, match="no node yet"):
-        SqliteStore.open(path)
-    SqliteStore.open(path, node="a").close()
+        SqliteStore(path)
+    SqliteStore(path, node="a").close()
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreProblem, match="cannot be opened") as caught:
-        SqliteStore.open(tmp_path / "missing" / "store.db", node="a")
+        SqliteStore(tmp_path / "missing" / "store.db", node="a")
     assert "folder that exists" in caught.value.remedy
 
 
 @pytest.mark.process
 def test_one_process_owns_the_writer(path: Path) -> None:
-    store = SqliteStore.open(path, node="a")
+    store = SqliteStore(path, node="a")
     with pytest.raises(StoreProblem, match=f"process {os.getpid()}") as caught:
-        SqliteStore.open(path, node="a")
+        SqliteStore(path, node="a")
     assert "stop that process" in caught.value.remedy
     program = (
         "import sys, pathlib\n"
         "from oncewire.store.sqlite.store import SqliteStore\n"
-        "SqliteStore.open(pathlib.Path(sys.argv[1]), node='a')\n"
+        "SqliteStore(pathlib.Path(sys.argv[1]), node='a')\n"
     )
     other = subprocess.run(
         [sys.executable, "-c", program, str(path)], cwd=ROOT, capture_output=True, text=True
@@ -108,19 +108,19 @@ def test_one_process_owns_the_writer(path: Path) -> None:
     assert f"in use by another handler (process {os.getpid()})" in other.stderr
     store.close()
     store.close()
-    SqliteStore.open(path, node="a").close()
+    SqliteStore(path, node="a").close()
 
 
 def test_a_failed_opening_frees_the_store(path: Path) -> None:
-    SqliteStore.open(path, node="a").close()
+    SqliteStore(path, node="a").close()
     for _ in range(2):
         with pytest.raises(StoreProblem, match="belongs"):
-            SqliteStore.open(path, node="b")
-    SqliteStore.open(path, node="a").close()
+            SqliteStore(path, node="b")
+    SqliteStore(path, node="a").close()
 
 
 def test_nobody_else_may_read_the_files(path: Path) -> None:
-    store = SqliteStore.open(path, node="a")
+    store = SqliteStore(path, node="a")
     prepare(store)
     store.spool.put([b"x"])
     for file in path.parent.iterdir():
@@ -129,7 +129,7 @@ def test_nobody_else_may_read_the_files(path: Path) -> None:
 
 
 def test_the_spool_may_lie_elsewhere(path: Path, tmp_path: Path) -> None:
-    store = SqliteStore.open(path, node="a", spool=tmp_path / "elsewhere")
+    store = SqliteStore(path, node="a", spool=tmp_path / "elsewhere")
     name, _ = store.spool.put([b"x"])
     assert (tmp_path / "elsewhere" / name).exists()
     store.close()
@@ -137,7 +137,7 @@ def test_the_spool_may_lie_elsewhere(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.requirement("STO-1", "STO-2")
 def test_the_writer_is_durable_at_every_commit(path: Path) -> None:
-    store = SqliteStore.open(path, node="a")
+    store = SqliteStore(path, node="a")
     connection = _connection(store)
     assert connection.pragma("journal_mode") == "wal"
     assert connection.pragma("synchronous") == 2
@@ -152,7 +152,7 @@ def test_a_log_that_cannot_be_used_is_refused(
     # The name is also that of a file beside it.
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StoreProblem, match="write-ahead log"):
-        SqliteStore.open(Path(":memory:"), node="a")
+        SqliteStore(Path(":memory:"), node="a")
 
 
 @pytest.mark.parametrize("text", ["3.40.1", "3.51.2", "3.52.0", "3.52.9"])
@@ -167,12 +167,12 @@ def test_a_sqlite_without_that_fault_is_taken(text: str) -> None:
 
 
 def test_a_journal_of_another_version_is_refused(path: Path) -> None:
-    SqliteStore.open(path, node="a").close()
+    SqliteStore(path, node="a").close()
     connection = apsw.Connection(str(path))
     connection.execute("UPDATE node SET journal_version = 99")
     connection.close()
     with pytest.raises(JournalProblem, match="99"):
-        SqliteStore.open(path, node="a")
+        SqliteStore(path, node="a")
 
 
 # --- columns ---
@@ -185,7 +185,7 @@ def _columns(connection: apsw.Connection, table: str) -> list[str]:
 def test_no_field_of_a_value_is_forgotten(path: Path) -> None:
     assert OUTGOING.names == Outgoing.__struct_fields__[1:]
     assert INCOMING.names == Incoming.__struct_fields__[2:]
-    store = SqliteStore.open(path, node="a")
+    store = SqliteStore(path, node="a")
     connection = _connection(store)
     assert {*OUTGOING.names, *FACTS.names} < {*_columns(connection, "outgoing")}
     assert {*INCOMING.names, *INCOMING_FACTS.names} < {*_columns(connection, "incoming")}
@@ -199,7 +199,7 @@ def test_no_field_of_a_value_is_forgotten(path: Path) -> None:
 
 
 def test_the_journal_can_be_read_with_any_sqlite(path: Path) -> None:
-    store = SqliteStore.open(path, node="a")
+    store = SqliteStore(path, node="a")
     with store.transition() as transaction:
         transaction.journal([row("started"), row("submitted", "m1", at=5)])
     store.commit()
@@ -215,7 +215,7 @@ def test_the_journal_can_be_read_with_any_sqlite(path: Path) -> None:
 
 
 def test_nothing_that_is_asked_often_scans_or_sorts(path: Path) -> None:
-    store = SqliteStore.open(path, node="a")
+    store = SqliteStore(path, node="a")
     prepare(store)
     asked: dict[str, Any] = {}
     connection = _connection(store)
@@ -275,7 +275,7 @@ def test_nothing_that_is_asked_often_scans_or_sorts(path: Path) -> None:
 
 
 def test_a_process_that_does_not_own_the_store_can_read_it(path: Path) -> None:
-    store = SqliteStore.open(path, node="a")
+    store = SqliteStore(path, node="a")
     prepare(store)
     readers = SqliteReaders(path)
     with readers.reader() as reader:
@@ -301,7 +301,7 @@ def test_there_is_nothing_to_read_where_no_store_is(path: Path) -> None:
 def test_views_are_few_and_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sql_reader, "READERS", 2)
     monkeypatch.setattr(sqlite_reader, "BUSY_TIMEOUT", 10)
-    store = SqliteStore.open(path, node="a")
+    store = SqliteStore(path, node="a")
     views = [store.reader(), store.reader()]
     for view in views:
         view.__enter__()
@@ -324,7 +324,7 @@ def test_the_log_is_copied_into_the_database_when_it_has_grown(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "CHECKPOINT_PAGES", 20)
-    store = SqliteStore.open(path, node="a")
+    store = SqliteStore(path, node="a")
     prepare(store)
     log = path.with_name("store.db-wal")
 
@@ -354,7 +354,7 @@ def test_the_log_is_copied_into_the_database_when_it_has_grown(
 
 @pytest.mark.long
 def test_a_writer_outside_is_waited_for_and_then_refused(path: Path) -> None:
-    store = SqliteStore.open(path, node="a")
+    store = SqliteStore(path, node="a")
     prepare(store)
     other = apsw.Connection(str(path))
     other.execute("BEGIN IMMEDIATE")
@@ -375,7 +375,7 @@ def test_a_writer_outside_is_waited_for_and_then_refused(path: Path) -> None:
 
 
 def test_a_value_that_cannot_be_kept_undoes_its_transition_only(path: Path) -> None:
-    store = SqliteStore.open(path, node="a")
+    store = SqliteStore(path, node="a")
     prepare(store)
     with store.transition() as transaction:
         add(transaction, sent("a"))
@@ -394,7 +394,7 @@ def test_memory_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(work, name, 3)
     monkeypatch.setattr(sql_backend, "REMEMBERED", 3)
     monkeypatch.setattr(tables, "BYTES_MAX", 3_000)
-    store = SqliteStore.open(path, node="a")
+    store = SqliteStore(path, node="a")
     prepare(store)
     for number in range(10):
         with store.transition() as transaction:
@@ -419,7 +419,7 @@ def test_memory_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_name_goes_when_nothing_has_it_any_more(path: Path) -> None:
-    store = SqliteStore.open(path, node="a")
+    store = SqliteStore(path, node="a")
     prepare(store)
     with store.transition() as transaction:
         add(transaction, sent("a", state=DELIVERED))

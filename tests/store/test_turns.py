@@ -36,7 +36,7 @@ MANY = 64
 
 @pytest.fixture
 def sqlite(tmp_path: Path) -> Any:
-    store = SqliteStore.open(tmp_path / "store.db", node="node")
+    store = SqliteStore(tmp_path / "store.db", node="node")
     prepare(store)
     yield store
     store.close()

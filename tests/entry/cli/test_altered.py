@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> Path:
     node = rows_of("plain")[0].node
     path = settings.path(settings.store.path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    opened = SqliteStore.open(path, node="acme")
+    opened = SqliteStore(path, node="acme")
     with opened.transition() as tx:
         tx.journal(_own(row) for row in rows_of("plain") if row.node == node)
     opened.commit()

@@ -33,7 +33,7 @@ def delivered(served: Served, order: Path) -> str:
 def sweep(folder: Path) -> int:
     """What retention removes of a party at rest when years have passed."""
     settings = load(folder, environ={}).settings
-    store = SqliteStore.open(
+    store = SqliteStore(
         settings.path(settings.store.path), spool=settings.path(settings.store.spool)
     )
     with store.transition() as transaction:

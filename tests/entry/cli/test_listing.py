@@ -63,7 +63,7 @@ def test_who_finds_nothing_hears_that_an_old_message_needs_its_whole_id(reader: 
 
 
 def test_a_hub_shows_how_often_it_passed_a_message_on(pair: Path) -> None:
-    store = SqliteStore.open(pair / "acme" / "data" / "oncewire.db", node="acme")
+    store = SqliteStore(pair / "acme" / "data" / "oncewire.db", node="acme")
     node = HandlerContext("acme", store, Agreements([]), RealWorld())
     with node.transition() as tx:
         for _ in range(7):

@@ -157,7 +157,7 @@ def test_each_payload_has_the_digest_of_its_file(served: Served, tmp_path: Path)
 def test_what_is_gathered_of_a_document_is_no_message_wherever_one_looks(
     pair: Path, tmp_path: Path
 ) -> None:
-    store = SqliteStore.open(pair / "acme" / "data" / "oncewire.db", node="acme")
+    store = SqliteStore(pair / "acme" / "data" / "oncewire.db", node="acme")
     prepare(store)
     with store.transition() as tx:
         for number in (1, 2):

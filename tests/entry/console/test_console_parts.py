@@ -247,7 +247,7 @@ def test_no_character_hides_in_a_text(unseen: int) -> None:
 
 def test_a_folder_tells_of_its_own_handler_alone(parties: Path) -> None:
     settings = load(parties / "globex", environ={}).settings
-    store = SqliteStore.open(settings.path(settings.store.path), node="globex")
+    store = SqliteStore(settings.path(settings.store.path), node="globex")
     with store.transition() as tx:
         tx.journal(
             Row(0, NOW, 0, "boot", node, "received", "m@acme", terms_id="t", peer="x", digest="d",

@@ -97,7 +97,7 @@ def large_store(path: Path, times: int) -> SqliteStore:
     store.commit()
     store.close()
     _multiply(path, times)
-    return SqliteStore.open(path)
+    return SqliteStore(path)
 
 
 def _multiply(path: Path, times: int) -> None:

@@ -37,7 +37,7 @@ def by_name(found: Iterable[Finding]) -> dict[str, Finding]:
 
 
 def test_a_sound_store(settings: Settings) -> None:
-    SqliteStore.open(settings.path(settings.store.path), node="acme").close()
+    SqliteStore(settings.path(settings.store.path), node="acme").close()
     found = by_name(checkup.check_store(settings))
     assert found["database"].grade is Grade.GOOD
     assert found["fsync"].grade is Grade.GOOD
@@ -59,7 +59,7 @@ def test_an_admin_port_without_its_libraries_is_told_of(
 
 def test_what_is_still_in_its_log_counts_as_the_database(settings: Settings) -> None:
     path = settings.path(settings.store.path)
-    store = SqliteStore.open(path, node="acme")
+    store = SqliteStore(path, node="acme")
     try:
         with store.transition() as transaction:
             transaction.remember_agreement("large", "x" * 3_000_000)
@@ -83,7 +83,7 @@ def test_an_fsync_that_does_nothing_is_noticed(
 
 def test_a_damaged_database_is_noticed(settings: Settings) -> None:
     path = settings.path(settings.store.path)
-    SqliteStore.open(path, node="acme").close()
+    SqliteStore(path, node="acme").close()
     data = bytearray(path.read_bytes())
     data[4096:12288] = b"\xff" * 8192
     path.write_bytes(bytes(data))

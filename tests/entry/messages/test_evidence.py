@@ -266,7 +266,7 @@ def test_the_command_ends_with_what_is_proved(
     code: int,
 ) -> None:
     settings = load(parties / "acme", environ={}).settings
-    store = SqliteStore.open(settings.path(settings.store.path), node="acme")
+    store = SqliteStore(settings.path(settings.store.path), node="acme")
     with store.transition() as tx:
         tx.remember_terms(TERMS)
         tx.add_outgoing(sent_message("order-1@acme"), parcel=parcel(), draft=None)

@@ -36,7 +36,7 @@ NAMES = Names()
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
     """Six quick messages, then one that waited for another and for its partner, and one that
     waits still."""
-    made = SqliteStore.open(tmp_path / "store.db", node="node")
+    made = SqliteStore(tmp_path / "store.db", node="node")
     prepare(made)
     for number in range(6):
         _keep(made, f"quick-{number}", number, ("sent", number), ("acknowledged", number + 0.02))

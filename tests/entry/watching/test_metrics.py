@@ -91,7 +91,7 @@ async def test_a_thousand_partners_are_a_bounded_text(tmp_path: Path) -> None:
 
 
 def test_a_look_reads_as_many_rows_of_a_large_store_as_of_a_small_one(tmp_path: Path) -> None:
-    store = SqliteStore.open(tmp_path / "a.db", node="alpha")
+    store = SqliteStore(tmp_path / "a.db", node="alpha")
     connection = store._connection
     assert connection is not None
     columns = [row[1:4] for row in connection.execute("PRAGMA table_info(outgoing)")]

@@ -140,7 +140,7 @@ async def watched(
 ) -> AsyncIterator[Watched]:
     """alpha, whose own certificate ends then."""
     world, line = TestWorld("alpha"), Line()
-    store = SqliteStore.open(folder / "alpha.db", node="alpha")
+    store = SqliteStore(folder / "alpha.db", node="alpha")
     deals = Agreements(agreements or (replace(agreement(), end=START + 400 * DAY),))
     context = HandlerContext("alpha", store, deals, world, keys=keys(ends))
     async with Handler(context, {"http": line}) as handler:

@@ -67,7 +67,7 @@ class Counted:
 def handler(
     folder: Path, own: str, reader: str, addresses: dict[str, str], known: Path
 ) -> tuple[Handler, Counted]:
-    store = SqliteStore.open(folder / f"{reader}.db", node=reader)
+    store = SqliteStore(folder / f"{reader}.db", node=reader)
     agreements = Agreements([read_toml(agreement(own, addresses))])
     transport = Counted(over_files(addresses[own], reader, known))
     node = HandlerContext(reader, store, agreements, RealWorld())

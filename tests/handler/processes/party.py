@@ -53,8 +53,8 @@ def open_store(folder: Path, name: str, lease: float | None = None) -> Store:
     server, file = folder / f"{name}.url", folder / f"{name}.db"
     if server.exists():
         spool = folder / f"{name}.db.spool"
-        return PostgresStore.open(server.read_text(), node=name, spool=spool, lease=lease)
-    return SqliteStore.open(file, node=name)
+        return PostgresStore(server.read_text(), node=name, spool=spool, lease=lease)
+    return SqliteStore(file, node=name)
 
 
 def open_readers(folder: Path, name: str) -> SqliteReaders | PostgresReaders:

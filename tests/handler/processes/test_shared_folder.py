@@ -44,7 +44,7 @@ async def server(way: str, folder: Path) -> AsyncIterator[tuple[dict[str, str], 
 
 
 def rows_of(folder: Path, reader: str) -> list[Row]:
-    store = SqliteStore.open(folder / f"{reader}.db", node=reader)
+    store = SqliteStore(folder / f"{reader}.db", node=reader)
     try:
         with store.reader() as reading:
             return reading.journal_since(0, 10_000_000)

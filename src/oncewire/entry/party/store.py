@@ -152,11 +152,11 @@ def open_store(settings: Settings, *, at_rest: bool = False) -> SqliteStore | Po
                     "store.bucket is set, but the store is in a file",
                     remedy="set store.url too, or remove store.bucket",
                 )
-            return SqliteStore.open(path, node=node, spool=spool, known=known, note=note)
+            return SqliteStore(path, node=node, spool=spool, known=known, note=note)
         # Commands on this machine find its handler by the same lock as one on SQLite.
         owner = Owner(path)
         try:
-            return PostgresStore.open(
+            return PostgresStore(
                 settings.store.url,
                 node=node,
                 spool=spool,

@@ -182,7 +182,7 @@ def raw(folder: Path, count: int, group: int) -> float:
 
 
 def _sqlite(folder: Path, count: int, group: int) -> tuple[float, float]:
-    store = SqliteStore.open(folder / "store.db", node="buyer")
+    store = SqliteStore(folder / "store.db", node="buyer")
     try:
         return lives(store, max(1, count // 6), group)
     finally:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from oncewire.errors import HandlerFailed, StoreFull, StoreGone, StoreProblem
-from oncewire.journal.row import JOURNAL_VERSION, check_version
+from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import Instant
 from oncewire.store.bucket_spool import BucketSpool
 from oncewire.store.contract import Reader
@@ -41,8 +41,8 @@ from oncewire.store.postgresql.session import PostgresSession
 from oncewire.store.records import Space, StoreMark
 from oncewire.store.spool import FileSpool
 from oncewire.store.sql.backend import SqlBackend
-from oncewire.store.sql.origin import replaced
-from oncewire.store.transition.turns import TransactionManager
+from oncewire.store.sql.origin import NODE, known_node, new_node, replaced
+from oncewire.store.transition.turns import MARK_EVERY, TransactionManager
 from oncewire.store.transition.work import UnitOfWork
 
 if TYPE_CHECKING:
@@ -50,17 +50,10 @@ if TYPE_CHECKING:
 
     from oncewire.store.sql.session import Values
 
-REMEMBERED_COMMITS = 8
-"""Number of the last commits that `durable_seconds` goes by."""
-
 DOUBT_SECONDS = 20.0
 """How long a server that went away in a commit is waited for."""
 
 ASK_EVERY = 0.1
-
-MARK_EVERY = 10.0
-"""Seconds of work after which the store's mark is noted again."""
-
 
 NEXT_WAKE = (
     "SELECT least((SELECT min(due_at) FROM outgoing WHERE due_at IS NOT NULL "
@@ -75,11 +68,10 @@ NEXT_WAKE = (
 
 
 class PostgresStore(TransactionManager):
-    """See `contract.Store`, whose docstrings hold here. Open one with `PostgresStore.open`."""
+    """See `contract.Store`, whose docstrings hold here."""
 
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         url: str,
         *,
         node: str | None = None,
@@ -90,32 +82,18 @@ class PostgresStore(TransactionManager):
         known: StoreMark | None = None,
         note: Callable[[StoreMark], None] | None = None,
         closed: Callable[[], None] | None = None,
-    ) -> PostgresStore:
+    ) -> None:
         """Open the store in the database at `url`.
 
         With `node` its tables are made if they are not there, and it is refused if it belongs to
         another node. Large payloads go to `spool`, or to `bucket` with copies there. `alone`: it is
         refused while another handler has it; otherwise those that have it alone are refused.
         `lease`: it is opened beside other handlers, as one whose lease lasts so many seconds, or as
-        a guest (0). `known` and `note`: see `SqliteStore.open`. `closed` is called when it is
-        closed.
+        a guest (0). `known` and `note`: see `SqliteStore`. `closed` is called when it is closed.
         """
-        return cls(url, node, spool, bucket, alone and lease is None, lease, known, note, closed)
-
-    def __init__(
-        self,
-        url: str,
-        node: str | None,
-        spool: Path,
-        bucket: str,
-        alone: bool,
-        lease: float | None,
-        known: StoreMark | None,
-        note: Callable[[StoreMark], None] | None,
-        closed: Callable[[], None] | None,
-    ) -> None:
         super().__init__()
-        self._url, self._alone, self._closed = url, alone, closed
+        self._url, self._closed = url, closed
+        self._alone = alone and lease is None
         self._connection: psycopg.Connection[Values] | None = None
         self._session: PostgresSession | None = None
         # The commits that an earlier connection has seen.
@@ -210,7 +188,7 @@ class PostgresStore(TransactionManager):
                 self._fellows.committed()
             session.abandon()
             self._work = None
-        self.durable_seconds += (monotonic() - began - self.durable_seconds) / REMEMBERED_COMMITS
+        self._learn_durable(monotonic() - began)
         if self._work is not None:
             work.rest()
         head, told = self._backend.head, work.counters["journal"]
@@ -315,27 +293,17 @@ class PostgresStore(TransactionManager):
         migrate(connection, self._url, known_migrations())
         if self._alone or self._fellows is not None:
             own(connection, self._url, alone=self._alone)
-        select = "SELECT name, journal_version FROM node"
-        found = connection.execute(select).fetchall()
+        where = place(self._url)
+        found = connection.execute(NODE).fetchall()
         if not found:
-            if node is None:
-                raise StoreProblem(
-                    f"{place(self._url)} has no node yet", remedy="open it with its name"
-                )
             # Another handler may do the same at this moment.
             make = (
                 "INSERT INTO node (id, name, journal_version, store_id) VALUES (1, $1, $2, $3) "
                 "ON CONFLICT DO NOTHING"
             )
-            connection.execute(make, (node, JOURNAL_VERSION, uuid4().hex))
-            found = connection.execute(select).fetchall()
-        self._node = str(found[0][0])
-        check_version(str(found[0][1]))
-        if node is not None and node != self._node:
-            raise StoreProblem(
-                f"{place(self._url)} belongs to node {self._node}, not to {node}",
-                remedy="name another database, or correct the node's name",
-            )
+            connection.execute(make, (new_node(where, node), JOURNAL_VERSION, uuid4().hex))
+            found = connection.execute(NODE).fetchall()
+        self._node = known_node(where, node, found[0], "database")
         if not self._spool_known:
             make_mark = partial(self.spool.mark, node=self._node)
             check_spool(connection, self._url, self.spool.has_mark, make_mark)

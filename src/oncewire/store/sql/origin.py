@@ -16,10 +16,12 @@ chain over the journal (`oncewire.journal.identity`).
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 
 from oncewire.errors import StoreProblem, StoreReplaced
+from oncewire.journal.row import check_version
 from oncewire.store.records import StoreMark
 
 _FILE = re.compile(r"\d{3}_[a-z_]+\.sql")
@@ -59,6 +61,29 @@ def check_known(place: str, version: int, newest: int) -> None:
             f"{place} has version {version}, this Oncewire knows up to {newest}",
             remedy="open it with the version of Oncewire that wrote it, or a newer one",
         )
+
+
+NODE = "SELECT name, journal_version FROM node"
+"""Whose store it is, and by which version of the journal."""
+
+
+def new_node(place: object, node: str | None) -> str:
+    """The node that a store without one is made for."""
+    if node is None:
+        raise StoreProblem(f"{place} has no node yet", remedy="open it with its name")
+    return node
+
+
+def known_node(place: object, wanted: str | None, found: Sequence[object], kind: str) -> str:
+    """The node whose store it is; refused where another is wanted, or its journal is newer."""
+    node, version = map(str, found)
+    check_version(version)
+    if wanted is not None and wanted != node:
+        raise StoreProblem(
+            f"{place} belongs to node {node}, not to {wanted}",
+            remedy=f"name another {kind}, or correct the node's name",
+        )
+    return node
 
 
 def compare(place: object, known: StoreMark, found: StoreMark | None, head: str) -> None:

@@ -24,11 +24,12 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from oncewire.errors import StoreProblem, StoreReplaced
-from oncewire.journal.row import JOURNAL_VERSION, check_version
+from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.store.contract import Reader
 from oncewire.store.records import Space, StoreMark
 from oncewire.store.spool import FileSpool
 from oncewire.store.sql.backend import SqlBackend
+from oncewire.store.sql.origin import NODE, known_node, new_node
 from oncewire.store.sqlite.connection import (
     Owner,
     check_mark,
@@ -41,7 +42,7 @@ from oncewire.store.sqlite.connection import (
 )
 from oncewire.store.sqlite.reader import SqliteReaders
 from oncewire.store.sqlite.session import SqliteSession
-from oncewire.store.transition.turns import TransactionManager
+from oncewire.store.transition.turns import MARK_EVERY, TransactionManager
 from oncewire.store.transition.work import UnitOfWork
 
 if TYPE_CHECKING:
@@ -49,12 +50,6 @@ if TYPE_CHECKING:
 
 CHECKPOINT_PAGES = 4_000
 """Pages of the write-ahead log (16 MB) after which they are copied into the database."""
-
-REMEMBERED_COMMITS = 8
-"""Number of the last commits that `durable_seconds` goes by."""
-
-MARK_EVERY = 10.0
-"""Seconds of work after which the store's mark is noted again."""
 
 _MAKE_NODE = "INSERT INTO node VALUES (1, ?, ?, lower(hex(randomblob(16))))"
 
@@ -69,11 +64,10 @@ def file_id(path: Path) -> tuple[int, int] | None:
 
 
 class SqliteStore(TransactionManager):
-    """See `contract.Store`, whose docstrings hold here. Open one with `SqliteStore.open`."""
+    """See `contract.Store`, whose docstrings hold here."""
 
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         path: Path,
         *,
         node: str | None = None,
@@ -81,7 +75,7 @@ class SqliteStore(TransactionManager):
         vfs: str | None = None,
         known: StoreMark | None = None,
         note: Callable[[StoreMark], None] | None = None,
-    ) -> SqliteStore:
+    ) -> None:
         """Open the store at `path` as its only writer.
 
         With `node` it is made if it is not there, and refused if it belongs to another
@@ -91,38 +85,25 @@ class SqliteStore(TransactionManager):
         """
         if node is None and not path.exists():
             raise StoreProblem(f"there is no store at {path}", remedy="make one with `init`")
-        owner = Owner(path)
-        try:
-            if known is None:
-                # Other users may not read the messages; SQLite gives its log the same mode.
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            spooled = spool or path.with_name(path.name + ".spool")
-            return cls(path, owner, node, spooled, vfs, known, note)
-        except BaseException:
-            owner.release()
-            raise
-
-    def __init__(
-        self,
-        path: Path,
-        owner: Owner,
-        node: str | None,
-        spool: Path,
-        vfs: str | None,
-        known: StoreMark | None,
-        note: Callable[[StoreMark], None] | None,
-    ) -> None:
         super().__init__()
-        self._path, self._owner, self._vfs = path, owner, vfs
+        self._path, self._vfs = path, vfs
         self._connection: apsw.Connection | None = None
         self._distrusted: apsw.Connection | None = None
         self._fence_needed = False
         self._pages_copied = 0
         self._readers = SqliteReaders(path, vfs)
         self._known, self._note, self._noted_at = known, note, 0.0
-        self._connect(node)
-        self.spool = FileSpool(spool)
-        self._mark()
+        self._owner = Owner(path)
+        try:
+            if known is None:
+                # Other users may not read the messages; SQLite gives its log the same mode.
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            self._connect(node)
+            self.spool = FileSpool(spool or path.with_name(path.name + ".spool"))
+            self._mark()
+        except BaseException:
+            self._owner.release()
+            raise
         # The first commit is noted, so that a copy from before this opening is older.
         self._noted_at = -MARK_EVERY
 
@@ -174,7 +155,7 @@ class SqliteStore(TransactionManager):
         work.write()
         began = monotonic()
         work.backend.commit()
-        self.durable_seconds += (monotonic() - began - self.durable_seconds) / REMEMBERED_COMMITS
+        self._learn_durable(monotonic() - began)
         self._fence_needed = False
         work.rest()
         self._checkpoint()
@@ -237,19 +218,11 @@ class SqliteStore(TransactionManager):
 
     def _prepare(self, connection: apsw.Connection, node: str | None) -> None:
         migrate(connection, known_migrations())
-        found = connection.execute("SELECT name, journal_version FROM node").fetchall()
+        found = connection.execute(NODE).fetchall()
         if not found:
-            if node is None:
-                raise StoreProblem(f"{self._path} has no node yet", remedy="open it with its name")
-            connection.execute(_MAKE_NODE, (node, JOURNAL_VERSION))
-            found = [(node, JOURNAL_VERSION)]
-        self._node = str(found[0][0])
-        check_version(str(found[0][1]))
-        if node is not None and node != self._node:
-            raise StoreProblem(
-                f"{self._path} belongs to node {self._node}, not to {node}",
-                remedy="name another file, or correct the node's name",
-            )
+            connection.execute(_MAKE_NODE, (new_node(self._path, node), JOURNAL_VERSION))
+            found = connection.execute(NODE).fetchall()
+        self._node = known_node(self._path, node, found[0], "file")
         if self._fence_needed:
             connection.execute("UPDATE counter SET fence = fence + 1")
             self._fence_needed = False

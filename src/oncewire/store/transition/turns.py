@@ -14,6 +14,12 @@ from oncewire.store.transition.backend import FOR_EVER
 from oncewire.store.transition.transaction import WorkTransaction
 from oncewire.store.transition.work import UnitOfWork
 
+REMEMBERED_COMMITS = 8
+"""Number of the last commits that `durable_seconds` goes by."""
+
+MARK_EVERY = 10.0
+"""Seconds of work after which the store's mark is noted again."""
+
 
 class TransactionManager(ABC):
     """The part of `contract.Store` that is the same on every backend."""
@@ -40,6 +46,10 @@ class TransactionManager(ABC):
     @abstractmethod
     def _commit(self, work: UnitOfWork) -> None:
         """Write what changed and make it durable. Raises StoreFull or StoreGone."""
+
+    def _learn_durable(self, seconds: float) -> None:
+        """Count how long a commit took."""
+        self.durable_seconds += (seconds - self.durable_seconds) / REMEMBERED_COMMITS
 
     # --- the contract ---
 
