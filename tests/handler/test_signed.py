@@ -103,6 +103,17 @@ def test_the_signed_acknowledgement_that_proved_receipt_is_kept_as_it_came(
 
 
 @pytest.mark.requirement("ACK-14")
+def test_who_has_a_key_of_another_kind_than_agreed_says_so() -> None:
+    people = {"alpha": alpha("rsa"), "beta": mallory("p256")}
+    pair = signed_pair(sign=False, signed_acks=True, people=people)
+    sent = pair.send()
+    assert pair.state(sent.message_id) is OutgoingState.NOT_DELIVERED
+    (notice,) = pair.notices
+    assert "there is no key to sign with as agreed" in notice.reason
+    assert pair.take() == []
+
+
+@pytest.mark.requirement("ACK-14")
 @pytest.mark.parametrize("signed_acks", [False, True])
 def test_signed_messages_are_believed(signed_acks: bool) -> None:
     pair = signed_pair(signed_acks=signed_acks)

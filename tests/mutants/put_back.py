@@ -116,10 +116,10 @@ PUT_BACK: tuple[PutBack, ...] = (
     PutBack.change(
         "B14 a hub without a key raises",
         "oncewire.handler.receiving.agreement_match:check_signing",
-        "if owed.signed and context.keys is None:\n"
-        "    raise Inconsistent('a signed acknowledgement is asked for, and this handler has no key to sign with', location='//Header/AckRequested/@signed', remedy='ask for an unsigned one, or agree on signatures')",
+        "if owed.signed and not can_sign(context, agreement):\n"
+        "    raise Inconsistent('a signed acknowledgement is asked for, and there is no key to sign with as agreed', location='//Header/AckRequested/@signed', remedy='ask for an unsigned one, or agree on signatures')",
         "if False:\n"
-        "    raise Inconsistent('a signed acknowledgement is asked for, and this handler has no key to sign with', location='//Header/AckRequested/@signed', remedy='ask for an unsigned one, or agree on signatures')",
+        "    raise Inconsistent('a signed acknowledgement is asked for, and there is no key to sign with as agreed', location='//Header/AckRequested/@signed', remedy='ask for an unsigned one, or agree on signatures')",
     ),
     PutBack.change(
         "B15 a warning is dropped where no acknowledgement is owed",

@@ -167,6 +167,8 @@ def test_both_sides_end_with_agreements_that_fit(parties: Path, options: Partner
         assert bad == []
         assert agreement.sending.security.sign is options.sign
         assert agreement.sending.security.require_signature is options.sign
+        # The partner may ask for a signed acknowledgement where nothing else is signed.
+        assert "#ecdsa-" in agreement.sending.security.signature_algorithm
 
 
 def test_the_default_agreement_is_reliable(parties: Path) -> None:

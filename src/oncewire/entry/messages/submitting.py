@@ -8,17 +8,15 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from typing import TypeVar
 
 from oncewire.agreement.agreement import USUAL_ACTION, USUAL_SERVICE, Agreement, Direction
 from oncewire.agreement.resolve import binding_listed, binding_named, service_called
 from oncewire.entry.files import WHOLE_FILE_MAX
 from oncewire.entry.messages.documents import file_payload, open_payload
 from oncewire.entry.party.agreements import Kept, Readable
+from oncewire.entry.party.folder import KeyFiles
+from oncewire.entry.party.partners import read_keys
 from oncewire.errors import InvalidValue, NotHere
 from oncewire.handler.actions import Submission
 from oncewire.handler.sending.submit import check_sizes, route_to_send
@@ -37,12 +35,9 @@ from oncewire.message.form import AckRequest, Dialect, Form
 from oncewire.message.ids import Party, PartyId, Service, is_uri
 from oncewire.message.instant import Duration, Instant, parse_duration
 from oncewire.wire import codec
+from oncewire.wire.security.algorithms import kind_of
 from oncewire.wire.security.references import PartDigests
 from oncewire.wire.security.signature import SigningChoice, sign
-
-if TYPE_CHECKING:
-    from oncewire.entry.party.folder import KeyFiles
-
 
 CONVERSATION_MAX = 255
 
@@ -370,17 +365,14 @@ def _uri(party_id: PartyId) -> str:
 
 def signer_of(keys: KeyFiles) -> codec.Signer:
     """Signs messages with a key."""
-    certificate = x509.load_pem_x509_certificate(keys.certificate.read_bytes())
-    key = serialization.load_pem_private_key(keys.key.read_bytes(), None)
-    if not isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
-        raise InvalidValue(f"{keys.key} is neither RSA nor EC", remedy="use another key")
-    name = "rsa-sha256" if isinstance(key, rsa.RSAPrivateKey) else "ecdsa-sha256"
+    ours = read_keys(keys.certificate, keys.key)
+    choice = SigningChoice(f"{kind_of(ours.signing_key)}-sha256")
 
     def signed(envelope: bytes, payloads: tuple[Payload, ...]) -> bytes:
         parts = [
             PartDigests(payload.content_id, {"sha256": bytes.fromhex(payload.digest)})
             for payload in payloads
         ]
-        return sign(envelope, parts, key, certificate, SigningChoice(name)).envelope
+        return sign(envelope, parts, ours.signing_key, ours.certificate, choice).envelope
 
     return signed

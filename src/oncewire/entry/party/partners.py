@@ -292,10 +292,9 @@ def _agreement_text(
     said = {"security.partner_certificates": f"[{quoted(certificate)}]"}
     if bound:
         said["partner.client_certificates"] = f"[{quoted(certificate)}]"
-    for side, card in (("own", own), ("partner", partner)):
+    for side, card, role in ("own", own, options.role), ("partner", partner, options.partner_role):
         if card.party_type:
             said[f"{side}.type"] = quoted(card.party_type)
-    for side, role in (("own", options.role), ("partner", options.partner_role)):
         if role:
             said[f"{side}.role"] = quoted(role)
     values = profile_values(options.profile)
@@ -316,10 +315,10 @@ def _agreement_text(
     said |= patience(options.profile)
     if options.ordered:
         said["sequence.ordered"] = "true"
+    if is_elliptic(own.certificate):
+        said["security.signature_algorithm"] = quoted(_ECDSA)
     if options.sign:
         said |= {"security.sign": "true", "security.require_signature": "true"}
-        if is_elliptic(own.certificate):
-            said["security.signature_algorithm"] = quoted(_ECDSA)
         if _left_open(values, "ack.signature"):
             # Who signs everything may as well sign for what it received: that is evidence.
             said["ack.signature"] = quoted("always")
@@ -572,6 +571,11 @@ def keys_of(settings: Settings) -> Keys | None:
         raise InvalidValue(
             f"others on this machine can read the private key {key}", remedy=f"chmod 600 {key}"
         )
+    return read_keys(certificate, key)
+
+
+def read_keys(certificate: Path, key: Path) -> Keys:
+    """A key to sign with, and the certificate that belongs to it."""
     secret = serialization.load_pem_private_key(read_bytes(key, "private key"), None)
     if not isinstance(secret, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
         raise InvalidValue(f"{key} is neither RSA nor EC", remedy="make a key of one of them")

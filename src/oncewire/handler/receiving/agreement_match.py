@@ -29,7 +29,7 @@ from oncewire.handler.authentication import verified_message
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.facts import is_answer
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
-from oncewire.handler.sending.answer import agreement_of
+from oncewire.handler.sending.answer import agreement_of, signal_route
 from oncewire.handler.spool_reading import RefusedByTerms
 from oncewire.message.envelope import (
     TRIAL_MARK,
@@ -50,6 +50,7 @@ from oncewire.store.records import Removed, StoredIncoming
 from oncewire.wire import codec, schema, soap
 from oncewire.wire.ebms2.reader import UNNAMED
 from oncewire.wire.parcel import Parcel, PartialHeader, ReadFault, Received
+from oncewire.wire.security.algorithms import kind_of
 
 # AcceptedTerms: the agreement a message was accepted under, for its copies and its answers.
 #
@@ -373,11 +374,17 @@ def refusal_by_schema(
     return fault
 
 
-def check_signing(context: HandlerContext, owed: AckOwed) -> None:
+def can_sign(context: HandlerContext, agreement: Agreement) -> bool:
+    """Whether this handler has a key that signs acknowledgements as an agreement says."""
+    said = signal_route(agreement, MessageKind.ACKNOWLEDGMENT).security.signature_algorithm
+    return context.keys is not None and f"#{kind_of(context.keys.signing_key)}-" in said
+
+
+def check_signing(context: HandlerContext, agreement: Agreement, owed: AckOwed) -> None:
     """Refuse to owe a signed acknowledgement that this handler could not sign (§6.3.2.5)."""
-    if owed.signed and context.keys is None:
+    if owed.signed and not can_sign(context, agreement):
         raise Inconsistent(
-            "a signed acknowledgement is asked for, and this handler has no key to sign with",
+            "a signed acknowledgement is asked for, and there is no key to sign with as agreed",
             location="//Header/AckRequested/@signed",
             remedy="ask for an unsigned one, or agree on signatures",
         )

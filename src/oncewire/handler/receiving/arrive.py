@@ -26,6 +26,7 @@ from oncewire.handler.hub.passing import HubArrival
 from oncewire.handler.perform import follow
 from oncewire.handler.receiving import signals
 from oncewire.handler.receiving.agreement_match import (
+    can_sign,
     check_content,
     check_not_refused,
     check_signing,
@@ -344,7 +345,7 @@ class Arriving:
         try:
             plan = self._plan(owed)
             # A hub that cannot sign what is asked of it takes no responsibility (HOP-8).
-            check_signing(self.context, owed)
+            check_signing(self.context, self.agreement, owed)
             if self.final:
                 check_content(self.tx, message, self.resolution)
                 split = self._split
@@ -377,7 +378,7 @@ class Arriving:
         arrival = arrival_of(message, resolution, said, channel)
         remembered = Remembered(arrival.message_id, digest)
         judgement = judge(arrival, remembered, channel, resolution.terms, self.context.now())
-        if owed.signed and self.context.keys is None:
+        if owed.signed and not can_sign(self.context, self.agreement):
             # The key is gone that could sign it anew; what was said before is still there.
             owed = NOTHING_OWED
         try:

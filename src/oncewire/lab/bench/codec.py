@@ -15,14 +15,11 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from lxml import etree
 from msgspec.structs import replace
 
 from oncewire.entry.party.folder import KeyKind, make_keys
-from oncewire.errors import InvalidValue
+from oncewire.entry.party.partners import read_keys
 from oncewire.handler.world import RealWorld
 from oncewire.lab.bench.figures import Figure, Outcome, Plan
 from oncewire.message.envelope import (
@@ -214,10 +211,8 @@ def signing_works_of(name: str, folder: Path) -> Works:
     """Signing and verifying with one kind of key, and what neither can do without."""
     now = RealWorld().now()
     files = make_keys(folder, name, now=now, kind=KINDS[name])
-    key = load_pem_private_key(files.key.read_bytes(), None)
-    if not isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
-        raise InvalidValue("a key of the benchmark is neither RSA nor EC")
-    certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    keys = read_keys(files.certificate, files.key)
+    key, certificate = keys.signing_key, keys.certificate
     unsigned = codec.write_envelope(order(Dialect.EBMS2), Form(Dialect.EBMS2))
     choice, trust = SigningChoice(name), Trust((certificate,))
     bare = etree.XMLParser(resolve_entities=False, no_network=True)

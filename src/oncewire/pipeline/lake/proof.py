@@ -234,11 +234,9 @@ _PREFIX = b"oncewire version 1\n"
 
 def sign_version(lake: Lake, version: Version, key: SigningKey) -> Path:
     """Sign a version that is published; returns where the signature is."""
-    from cryptography.hazmat.primitives.asymmetric import rsa
+    from oncewire.wire.security.algorithms import kind_of, sign_octets
 
-    from oncewire.wire.security.algorithms import sign_octets
-
-    algorithm = "rsa-sha256" if isinstance(key, rsa.RSAPrivateKey) else "ecdsa-sha256"
+    algorithm = f"{kind_of(key)}-sha256"
     file = _file(lake, version)
     value = sign_octets(key, algorithm, _PREFIX + file.read_bytes())
     said = {"algorithm": algorithm, "signature": base64.b64encode(value).decode()}

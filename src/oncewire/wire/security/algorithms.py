@@ -133,6 +133,11 @@ WITH_SHA1 = AlgorithmPolicy(frozenset(SIGNATURE_URIS), frozenset(DIGEST_URIS))
 """For agreements of the first years, which name rsa-sha1 and sha1."""
 
 
+def kind_of(key: SigningKey) -> str:
+    """How the names of the algorithms begin that a key signs with."""
+    return "rsa" if isinstance(key, rsa.RSAPrivateKey) else "ecdsa"
+
+
 def sign_octets(key: SigningKey, name: str, octets: bytes) -> bytes:
     """The SignatureValue of the octets; the kind of key must be the one the algorithm names."""
     kind, hash_algorithm = _parts(name)
@@ -154,14 +159,12 @@ def verify_octets(
 ) -> bool:
     """Whether the value is the certificate holder's signature of the octets.
 
-    The key's own kind must be the algorithm's kind: a public key used as an HMAC secret is the
-    oldest confusion of XML Signature.
+    The key's own kind must be the algorithm's kind (XML Signature §8.2): a public key used as an
+    HMAC secret is the oldest confusion.
     """
     kind, hash_algorithm = _parts(name)
     key = _public_key(certificate)
     try:
-        # The key decides together with the name; neither alone chooses how to verify (XML Signature
-        # §8.2).
         if kind == "rsa" and isinstance(key, rsa.RSAPublicKey):
             if key.key_size < min_rsa_bits:
                 raise SecurityFailure(
