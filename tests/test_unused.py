@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "oncewire"
 ALLOWED = {
     # Spark and pickle call these by their own names.
     **dict.fromkeys(
-        ("streamReader", "pushFilters", "initialOffset", "getDefaultReadLimit",
+        ("streamReader", "initialOffset", "getDefaultReadLimit",
          "latestOffset", "prepareForTriggerAvailableNow", "reportLatestOffset"),
         "the interface of a Spark data source",
     ),

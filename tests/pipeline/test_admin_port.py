@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
-from pyspark.sql.datasource import GreaterThan, In, IsNotNull, LessThanOrEqual
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from oncewire.entry.cli.lake import books_at
@@ -52,8 +51,8 @@ def port(opened: Opened) -> Port:
     return opened("still", ROWS)
 
 
-def read(book: AdminPortBook, start: int, end: int, columns=COLUMNS, wanted=()) -> list[Row]:
-    return list(rows_of(book.batches(start, end, columns, list(wanted))))
+def read(book: AdminPortBook, start: int, end: int, columns=COLUMNS) -> list[Row]:
+    return list(rows_of(book.batches(start, end, columns)))
 
 
 # --- a book like the others ----------------------------------------------------------------------
@@ -81,19 +80,12 @@ def test_ranges_share_the_rows_without_gap_or_overlap(
     splits = book.splits(3, COUNT - 4, size)
     assert all(one[1] == other[0] for one, other in pairwise(splits))
     assert [each for start, end in splits for each in read(book, start, end)] == ROWS[3:-4]
-    assert max(batch.num_rows for batch in book.batches(0, COUNT, COLUMNS, [])) == 16
+    assert max(batch.num_rows for batch in book.batches(0, COUNT, COLUMNS)) == 16
     assert read(book, -1, 0) == []
 
 
-def test_filters_leave_what_spark_would_leave(port: Port) -> None:
-    wanted = [
-        In(("kind",), ("received", "sent")), GreaterThan(("seq",), 5),
-        LessThanOrEqual(("at",), ROWS[COUNT // 2].at), IsNotNull(("message_id",)),
-    ]  # fmt: skip
-    expected = list(rows_of(open_book(port.store).batches(0, COUNT, COLUMNS, wanted)))
-    assert expected
-    assert read(port.book(), 0, COUNT, wanted=wanted) == expected
-    batch = next(port.book().batches(0, COUNT, ["seq", "kind"], wanted))
+def test_chosen_columns_only(port: Port) -> None:
+    batch = next(port.book().batches(0, COUNT, ["seq", "kind"]))
     assert batch.schema.names == ["seq", "kind"]
 
 

@@ -287,7 +287,7 @@ def test_what_only_calls_itself_a_mailbox_is_told(tmp_path: Path) -> None:
 
 def read_rows(folder: Path) -> list[Row]:
     book = open_book(folder)
-    return list(rows_of(book.batches(0, book.bounds()[1], COLUMNS, ())))
+    return list(rows_of(book.batches(0, book.bounds()[1], COLUMNS)))
 
 
 def test_the_journal_of_an_archive_is_a_book(spark, tmp_path: Path) -> None:

@@ -7,22 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.datasource import (
-    EqualTo,
-    GreaterThan,
-    In,
-    IsNotNull,
-    IsNull,
-    LessThanOrEqual,
-    Not,
-    StringContains,
-)
 
 from oncewire.errors import JournalProblem
 from oncewire.journal.row import COLUMNS, Row
 from oncewire.pipeline.lake.tables import rows_of
 from oncewire.pipeline.lake.version import Book, write_node_file
-from oncewire.pipeline.sources import journal_source
 from oncewire.pipeline.sources.journal_source import check_distinct, open_book, open_books
 from tests.pipeline.books import make_export, make_store, small_year
 
@@ -39,8 +28,8 @@ def book(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return open_book(make_export(folder / "globex", "globex", ROWS))
 
 
-def read(book: Book, start: int, end: int, columns=COLUMNS, wanted=()) -> list[Row]:
-    return sorted(rows_of(book.batches(start, end, columns, list(wanted))))
+def read(book: Book, start: int, end: int, columns=COLUMNS) -> list[Row]:
+    return sorted(rows_of(book.batches(start, end, columns)))
 
 
 def test_it_knows_its_node_and_its_ends(book: Book) -> None:
@@ -71,47 +60,8 @@ def test_ranges_share_the_rows_without_gap_or_overlap(book: Book, size: int) -> 
     assert found == ROWS[3 : COUNT - 4]
 
 
-def test_filters_leave_what_spark_would_leave(book: Book) -> None:
-    channel = next(row.channel for row in ROWS if row.channel)
-    wanted = [
-        In(("kind",), ("received", "sent")),
-        GreaterThan(("seq",), 5),
-        LessThanOrEqual(("at",), ROWS[COUNT // 2].at),
-        IsNotNull(("message_id",)),
-    ]
-    expected = [
-        row
-        for row in ROWS
-        if row.kind in ("received", "sent")
-        and row.seq > 5
-        and row.at <= ROWS[COUNT // 2].at
-        and row.message_id is not None
-    ]
-    assert expected
-    assert read(book, 0, COUNT, wanted=wanted) == expected
-    of_channel = read(book, 0, COUNT, wanted=[EqualTo(("channel",), channel), IsNull(("hop",))])
-    assert of_channel == [row for row in ROWS if row.channel == channel and row.hop is None]
-
-
-def test_only_filters_with_one_meaning_are_taken() -> None:
-    taken, left = journal_source.split(
-        [
-            EqualTo(("kind",), "sent"),
-            Not(EqualTo(("kind",), "sent")),
-            StringContains(("kind",), "se"),
-            EqualTo(("kind", "deep"), "sent"),
-            EqualTo(("no_column",), "sent"),
-            GreaterThan(("at",), 1.5),
-            In(("seq",), tuple(range(1_000))),
-        ],
-        set(COLUMNS),
-    )
-    assert taken == [EqualTo(("kind",), "sent")]
-    assert len(left) == 6
-
-
 def test_chosen_columns_only(book: Book) -> None:
-    batch = next(iter(book.batches(0, COUNT, ["seq", "kind"], [])))
+    batch = next(iter(book.batches(0, COUNT, ["seq", "kind"])))
     assert batch.schema.names == ["seq", "kind"]
 
 

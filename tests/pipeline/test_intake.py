@@ -123,9 +123,9 @@ def test_a_jump_between_two_runs_is_found_and_calm_clocks_cost_few_columns(
     folder, asked = make_export(tmp_path / "globex", "globex", rows, per_file=1_000), []
     ask = ExportBook.batches
 
-    def batches(self, start, end, columns, filters):
+    def batches(self, start, end, columns):
         asked.append((start, end, len(columns)))
-        return ask(self, start, end, columns, filters)
+        return ask(self, start, end, columns)
 
     monkeypatch.setattr(ExportBook, "batches", batches)
     book = open_book(folder)

@@ -8,7 +8,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from oncewire.errors import InvalidValue, NotAllowed
 from oncewire.pipeline.session import own_error
 from oncewire.pipeline.sources.oncewire import (
-    OncewireReader,
     OncewireStreamReader,
     is_local,
     oncewire_source_for,
@@ -48,27 +47,13 @@ def test_filters_and_columns(spark, store: Path) -> None:
     assert sorted(row["seq"] for row in kinds.collect()) == expected
 
 
-def test_filters_on_the_position_spare_whole_ranges(store: Path) -> None:
-    from pyspark.sql.datasource import EqualTo, GreaterThan, LessThan, Not
-
-    made, schema = source(store, rowsPerPartition="10")
-    reader = made.reader(schema)
-    assert isinstance(reader, OncewireReader)
-    left = list(
-        reader.pushFilters(
-            [GreaterThan(("seq",), 30), LessThan(("seq",), 52), Not(EqualTo(("kind",), "sent"))]
-        )
-    )
-    assert len(left) == 1
-    ranges = [(one.start, one.end) for one in reader.partitions()]
-    assert ranges == [(30, 40), (40, 50), (50, 51)]
-    rows = [
-        row
-        for one in reader.partitions()
-        for batch in reader.read(one)
-        for row in batch.to_pylist()
-    ]
-    assert [row["seq"] for row in rows] == list(range(31, 52))
+def test_a_frame_that_is_used_twice_reads_its_own_rows_each_time(spark, store: Path) -> None:
+    frame = spark.read.format("oncewire").load(str(store))
+    sent = [row.seq for row in ROWS if row.kind == "sent"]
+    few, many = frame.where("seq < 3"), frame.where("kind = 'sent'")
+    assert few.union(many).count() == 2 + len(sent)
+    assert frame.where(f"seq < 3 or seq > {COUNT - 2}").count() == 4
+    assert frame.count() == COUNT
 
 
 def test_an_export_reads_as_the_store_does(spark, tmp_path: Path) -> None:

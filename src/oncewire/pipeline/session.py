@@ -90,11 +90,6 @@ BRIEF: dict[str, str] = {
 }
 """Settings for small books: the demo's, and those of tests."""
 
-SOURCES: dict[str, str] = {
-    # Without it Spark refuses a Python source that takes filters.
-    "spark.sql.python.filterPushdown.enabled": "true"
-}
-
 
 def open_session(
     name: str = "oncewire", *, master: str | None = None, config: Mapping[str, str] | None = None
@@ -162,8 +157,6 @@ def is_running() -> bool:
 
 def register(session: SparkSession) -> SparkSession:
     """Make `format("oncewire")` and `format("ebxml")` known in a session of any origin."""
-    for key, value in SOURCES.items():
-        session.conf.set(key, value)
     session.dataSource.register(oncewire_source_for(session.conf.get("spark.master", "")))
     session.dataSource.register(EbxmlSource)
     return session

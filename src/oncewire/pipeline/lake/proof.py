@@ -189,7 +189,7 @@ def _new_unchained(book: Book, state: NodeState | None) -> Iterator[Difference]:
 
 
 def _chained(book: Book, since: str, start: int, end: int) -> str:
-    return chain_of(since, rows_of(book.batches(start, end, COLUMNS, ())))
+    return chain_of(since, rows_of(book.batches(start, end, COLUMNS)))
 
 
 def _differences(lake: Lake, book: Book, entry: Entry) -> Iterator[Difference]:
@@ -199,7 +199,7 @@ def _differences(lake: Lake, book: Book, entry: Entry) -> Iterator[Difference]:
         end = min(start + ROWS_AT_ONCE, entry.last)
         part = Entry(entry.path, entry.rows, entry.key, start + 1, end)
         kept = {row.seq: row for row in rows_in(lake, part)}
-        there = {row.seq: row for row in rows_of(book.batches(start, end, COLUMNS, ()))}
+        there = {row.seq: row for row in rows_of(book.batches(start, end, COLUMNS))}
         yield from _compared(book.node, kept, there, first)
 
 

@@ -19,7 +19,6 @@ from oncewire.journal.row import JOURNAL_VERSION, check_version
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter
 
 
 READABLE_FOR = 60.0
@@ -223,10 +222,8 @@ class Book(Protocol):
     def count(self, start: int, end: int) -> int:
         """How many rows lie in `(start, end]`."""
 
-    def batches(
-        self, start: int, end: int, columns: Sequence[str], filters: Sequence[Filter]
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows of `(start, end]` that pass the filters, each once."""
+    def batches(self, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of `(start, end]`, each once."""
 
 
 def write_node_file(folder: Path, node: str, version: int) -> None:

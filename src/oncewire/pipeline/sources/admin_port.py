@@ -19,11 +19,10 @@ from oncewire.journal.row import check_version
 from oncewire.pipeline.lake.columns import JOURNAL, arrow, nullable
 from oncewire.pipeline.lake.tables import batch_of
 from oncewire.pipeline.lake.version import BATCH_ROWS, Mark
-from oncewire.pipeline.sources.journal_source import expression, ranges_from
+from oncewire.pipeline.sources.journal_source import ranges_from
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter
 
 PATIENCE = 60.0
 """Seconds without a byte of an answer after which the port counts as gone."""
@@ -94,13 +93,9 @@ class AdminPortBook:
         """See `Book`: the port counts them."""
         return int(self._span(start, end)["rows"])
 
-    def batches(
-        self, start: int, end: int, columns: Sequence[str], filters: Sequence[Filter]
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """See `Book`: one request for each batch."""
-        import pyarrow as pa
-
-        condition, schema = expression(filters), arrow(nullable(JOURNAL))
+        schema = arrow(nullable(JOURNAL))
         while start < end:
             asked = min(BATCH_ROWS, end - start)
             found = self._rows(start, asked)
@@ -108,9 +103,7 @@ class AdminPortBook:
             values = [[row.get(name) for name in _NAMES] for row in found if row["seq"] <= end]
             if values:
                 batch = batch_of(list(zip(*values, strict=True)), schema)
-                table = pa.Table.from_batches([batch])
-                kept = table if condition is None else table.filter(condition)
-                yield from kept.select(list(columns)).to_batches()
+                yield batch.select(list(columns))
             if len(found) < asked:
                 return
             start = found[-1]["seq"]

@@ -329,7 +329,7 @@ def _write_range(root: Path, span: Range, silver: Silver) -> Part:
     restarts: list[Restart] = []
     before: Row | None = None
     for start, end in book.splits(span.start, span.end, ROWS_AT_ONCE):
-        found = list(book.batches(start, end, COLUMNS, ()))
+        found = list(book.batches(start, end, COLUMNS))
         if not found:
             continue
         for batch in pa.Table.from_batches(found).sort_by("seq").to_batches(BATCH_ROWS):
@@ -383,7 +383,7 @@ def _row_before(book: Book, row: Row) -> Row | None:
     columns that tell."""
     before: Row | None = None
     for columns in (ALWAYS_THERE, COLUMNS):
-        batches = book.batches(row.seq - 2, row.seq - 1, columns, ())
+        batches = book.batches(row.seq - 2, row.seq - 1, columns)
         before = next((found for batch in batches for found in rows_of_batch(batch)), None)
         if before is None or None in before[: len(ALWAYS_THERE)]:
             return None

@@ -5,24 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-)
 
 from oncewire.errors import JournalProblem, StoreGone
 from oncewire.journal.identity import START
@@ -124,110 +112,6 @@ def ranges_from(first: int, start: int, end: int, rows: int) -> list[tuple[int, 
     return [(low, min(low + rows, end)) for low in range(begin, end, rows)]
 
 
-# Filters that Spark hands to a source, as SQL and as Arrow expressions.
-#
-# Only comparisons that mean exactly the same in Spark, both databases and Arrow are taken; Spark
-# does the rest itself.
-
-
-_COMPARED: dict[type[Filter], str] = {
-    EqualTo: "=",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-    LessThan: "<",
-    LessThanOrEqual: "<=",
-}
-IN_MAX = 500
-"""More values than this in one IN are left to Spark: SQLite bounds the parameters of a query."""
-
-
-def split(filters: Iterable[Filter], columns: set[str]) -> tuple[list[Filter], list[Filter]]:
-    """The filters that a source can take, and those that are left to Spark."""
-    taken: list[Filter] = []
-    left: list[Filter] = []
-    for condition in filters:
-        (taken if _understood(condition, columns) else left).append(condition)
-    return taken, left
-
-
-def _understood(condition: Filter, columns: set[str]) -> bool:
-    attribute: tuple[str, ...] = getattr(condition, "attribute", ())
-    if len(attribute) != 1 or attribute[0] not in columns:
-        return False
-    if isinstance(condition, IsNull | IsNotNull):
-        return True
-    values = condition.value if isinstance(condition, In) else (getattr(condition, "value", None),)
-    if len(values) > IN_MAX or not all(type(value) in (int, str) for value in values):
-        return False
-    if any(type(value) is str and "\0" in value for value in values):
-        return False  # PostgreSQL takes no such text, not even to compare it.
-    return type(condition) in _COMPARED or isinstance(condition, In)
-
-
-def where(filters: Sequence[Filter]) -> tuple[str, tuple[Any, ...]]:
-    """` AND ...` for a SQL statement that has a condition already, and its parameters."""
-    parts: list[str] = []
-    values: list[Any] = []
-    for condition in filters:
-        column: str = condition.attribute[0]  # type: ignore[attr-defined]
-        if isinstance(condition, IsNull):
-            parts.append(f"{column} IS NULL")
-        elif isinstance(condition, IsNotNull):
-            parts.append(f"{column} IS NOT NULL")
-        elif isinstance(condition, In):
-            parts.append(f"{column} IN ({', '.join('?' * len(condition.value))})")
-            values.extend(condition.value)
-        else:
-            parts.append(f"{column} {_COMPARED[type(condition)]} ?")
-            values.append(condition.value)  # type: ignore[attr-defined]
-    return "".join(f" AND {part}" for part in parts), tuple(values)
-
-
-def expression(filters: Sequence[Filter]) -> pc.Expression | None:
-    """The filters as one Arrow expression; None when there is no filter."""
-    import pyarrow.compute as pc
-
-    whole: pc.Expression | None = None
-    for condition in filters:
-        column = pc.field(condition.attribute[0])  # type: ignore[attr-defined]
-        if isinstance(condition, IsNull):
-            part = column.is_null()
-        elif isinstance(condition, IsNotNull):
-            part = column.is_valid()
-        elif isinstance(condition, In):
-            part = column.isin(list(condition.value))
-        else:
-            part = _compare(column, type(condition), condition.value)  # type: ignore[attr-defined]
-        whole = part if whole is None else whole & part
-    return whole
-
-
-def _compare(column: pc.Expression, kind: type[Filter], value: int | str) -> pc.Expression:
-    if kind is EqualTo:
-        return column == value
-    if kind is GreaterThan:
-        return column > value
-    if kind is GreaterThanOrEqual:
-        return column >= value
-    return column < value if kind is LessThan else column <= value
-
-
-def seq_bounds(filters: Sequence[Filter]) -> tuple[int | None, int | None]:
-    """What filters on `seq` say of the range `(start, end]`."""
-    start: int | None = None
-    end: int | None = None
-    for condition in filters:
-        if getattr(condition, "attribute", ()) != ("seq",):
-            continue
-        if isinstance(condition, GreaterThan | GreaterThanOrEqual | EqualTo):
-            low = condition.value if isinstance(condition, GreaterThan) else condition.value - 1
-            start = low if start is None else max(start, low)
-        if isinstance(condition, LessThan | LessThanOrEqual | EqualTo):
-            high = condition.value - 1 if isinstance(condition, LessThan) else condition.value
-            end = high if end is None else min(end, high)
-    return start, end
-
-
 # The journal and the messages of a store, read-only.
 #
 # Each query is short and finished before its rows are handed on: a reader that stayed open would
@@ -313,11 +197,9 @@ class SqlBook(ABC):
         statement = "SELECT count(*) FROM journal WHERE seq > ? AND seq <= ?"
         return int(self._run(statement, (start, end))[0][0])
 
-    def batches(
-        self, start: int, end: int, columns: Sequence[str], filters: Sequence[Filter]
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         select = f"SELECT seq, {', '.join(columns)} FROM journal"  # noqa: S608
-        yield from self._pages(select, "seq", start, end, only(JOURNAL, list(columns)), filters)
+        yield from self._pages(select, "seq", start, end, only(JOURNAL, list(columns)))
 
     # --- the state tables ---
 
@@ -328,7 +210,7 @@ class SqlBook(ABC):
         return (rows[0][0], rows[0][1]) if rows[0][0] is not None else (0, 0)
 
     def message_batches(
-        self, table: str, start: int, end: int, columns: Sequence[str], filters: Sequence[Filter]
+        self, table: str, start: int, end: int, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         """Rows of STORED_MESSAGES from one of the two state tables."""
         names, key = _STATE_TABLES[table]
@@ -342,7 +224,7 @@ class SqlBook(ABC):
         )
         select = f"SELECT page_key, {', '.join(columns)} FROM {source}"  # noqa: S608
         schema = only(STORED_MESSAGES, list(columns))
-        yield from self._pages(select, "page_key", start, end, schema, filters)
+        yield from self._pages(select, "page_key", start, end, schema)
 
     # --- queries ---
 
@@ -353,14 +235,12 @@ class SqlBook(ABC):
         start: int,
         end: int,
         schema: StructType,
-        filters: Sequence[Filter],
     ) -> Iterator[pa.RecordBatch]:
         """Page by page: the key comes first in each row and says where to go on."""
-        condition, values = where(filters)
-        statement = f"{select} WHERE {key} > ? AND {key} <= ?{condition} ORDER BY {key} LIMIT ?"
+        statement = f"{select} WHERE {key} > ? AND {key} <= ? ORDER BY {key} LIMIT ?"
         columns = arrow(nullable(schema))
         while True:
-            rows = self._run(statement, (start, end, *values, BATCH_ROWS))
+            rows = self._run(statement, (start, end, BATCH_ROWS))
             self.unreadable |= {
                 row[0]: name
                 for row in rows
@@ -560,7 +440,7 @@ class ExportBook:
         return None
 
     def mark(self, seq: int) -> Mark | None:
-        for batch in self.batches(seq - 1, seq, ["seq", "at", "boot"], []):
+        for batch in self.batches(seq - 1, seq, ["seq", "at", "boot"]):
             for row in batch.to_pylist():
                 return Mark(row["seq"], row["at"], row["boot"])
         return None
@@ -594,15 +474,10 @@ class ExportBook:
                 whole += len(self._column(piece, "seq", start, end))
         return whole
 
-    def batches(
-        self, start: int, end: int, columns: Sequence[str], filters: Sequence[Filter]
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         import pyarrow.compute as pc
 
         condition = (pc.field("seq") > start) & (pc.field("seq") <= end)
-        wanted = expression(filters)
-        if wanted is not None:
-            condition &= wanted
         groups: dict[str, list[int]] = {}
         for piece in self._overlapping(start, end):
             groups.setdefault(piece.file, []).append(piece.group)

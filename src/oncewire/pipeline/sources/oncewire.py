@@ -15,7 +15,7 @@ What is written to it is sent: see `oncewire.pipeline.sink`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,7 +24,6 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -52,7 +51,6 @@ from oncewire.pipeline.lake.columns import (
 from oncewire.pipeline.lake.lake import Lake, input_at
 from oncewire.pipeline.lake.tables import EVERY
 from oncewire.pipeline.lake.version import BATCH_ROWS, CURRENT_FILE, Book
-from oncewire.pipeline.sources import journal_source
 from oncewire.pipeline.sources.admin_port import AdminPortBook, is_admin_port
 from oncewire.pipeline.sources.journal_source import SqlBook, is_database, open_book
 
@@ -342,16 +340,14 @@ class LakeTableReader(DataSourceReader):
 
 
 class OncewireReader(DataSourceReader):
-    """A bounded read: everything there is, or what the filters and options leave of it."""
+    """A bounded read: everything there is, or what the options leave of it.
+
+    It takes no filters: Spark keeps what it planned with the filters of one query for the next one
+    over the same frame, which then gets the rows of the first.
+    """
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._filters: list[Filter] = []
-
-    def pushFilters(self, filters_: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Take what means the same here as in Spark."""
-        self._filters, left = journal_source.split(filters_, set(self._request.whole.fieldNames()))
-        return left
 
     def partitions(self) -> list[InputPartition]:
         """Ranges of the journal's seq, or of the state tables' keys."""
@@ -372,15 +368,13 @@ class OncewireReader(DataSourceReader):
                         for start in range(first - 1, last, request.rows_per_partition)
                     ]
             return found
-        low, high = journal_source.seq_bounds(self._filters)
-        start = max(request.start, low or 0)
-        ends = [end for end in (request.end, high, book.bounds()[1]) if end is not None]
-        splits = book.splits(start, min(ends), request.rows_per_partition)
+        ends = [end for end in (request.end, book.bounds()[1]) if end is not None]
+        splits = book.splits(request.start, min(ends), request.rows_per_partition)
         return [Range("journal", first, last) for first, last in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, on an executor."""
-        return _read(self._request, partition, self._filters)
+        return _read(self._request, partition)
 
 
 class OncewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -432,7 +426,7 @@ class OncewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, on an executor."""
-        return _read(self._request, partition, [])
+        return _read(self._request, partition)
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing to do: the journal is not ours to shorten."""
@@ -444,19 +438,15 @@ class OncewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._book().bounds()[1]
 
 
-def _read(
-    request: Request, partition: InputPartition, pushed: list[Filter]
-) -> Iterator[pa.RecordBatch]:
+def _read(request: Request, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, Range):
         return  # Spark asks for one empty partition where there are none.
     book = open_book(request.place, request.node)
     ordered = request.schema.fieldNames()
     if partition.table == "journal":
-        batches = book.batches(partition.start, partition.end, ordered, pushed)
+        batches = book.batches(partition.start, partition.end, ordered)
     elif isinstance(book, SqlBook):
-        batches = book.message_batches(
-            partition.table, partition.start, partition.end, ordered, pushed
-        )
+        batches = book.message_batches(partition.table, partition.start, partition.end, ordered)
     else:
         return
     for batch in batches:
