@@ -116,6 +116,16 @@ async def test_100_continue_is_given_before_the_body() -> None:
     assert receiver.taken[0].body == b"<a/>"
 
 
+async def test_a_client_of_http_1_0_is_never_told_to_continue() -> None:
+    # It would take the 100 for its answer; RFC 9110 10.1.1 has its wish ignored.
+    receiver = Receiver()
+    async with endpoint(receiver) as transport:
+        for wish in ("100-continue", "x"):
+            request = post(b"<a/>", f"Expect: {wish}").replace(b"HTTP/1.1", b"HTTP/1.0")
+            assert status(await talk(transport.url, request)) == 204
+    assert [taken.body for taken in receiver.taken] == [b"<a/>", b"<a/>"]
+
+
 async def test_an_http2_upgrade_wish_is_answered_in_http1() -> None:
     # Java's client sends this wish with its first plain-text POST.
     wish = (

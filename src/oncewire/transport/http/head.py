@@ -110,6 +110,8 @@ class RequestHead:
     headers: Headers
     framing: Framing
     keeps_alive: bool
+    # What it waits for before it sends the body; HTTP/1.0 waits for nothing (RFC 9110 10.1.1).
+    expects: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +149,9 @@ def read_request(head: bytes, limits: HeadLimits) -> RequestHead:
     if (major, minor) not in (("1", "0"), ("1", "1")):
         raise BadHead("this endpoint speaks HTTP/1.1", 505)
     old = minor == "0"
-    framing = _request_framing(headers, old=old)
-    return RequestHead(method, _path(target), headers, framing, _keeps_alive(headers, old=old))
+    framing, alive = _request_framing(headers, old=old), _keeps_alive(headers, old=old)
+    expects = "" if old else headers.get("Expect", "").lower()
+    return RequestHead(method, _path(target), headers, framing, alive, expects)
 
 
 def read_response(head: bytes, limits: HeadLimits) -> ResponseHead:

@@ -422,7 +422,7 @@ class HttpServer:
         return _response(request, reply, close=True)
 
     async def _serve_within(self, request: Request, peer: Peer, visit: Visit) -> Response:
-        if request.head.headers.get("Expect", "").lower() == "100-continue":
+        if request.head.expects == "100-continue":
             request.connection.write(_CONTINUE)
         body = _Body(request, self.settings.limits)
         try:
@@ -472,7 +472,7 @@ class HttpServer:
             return Reply(503, retry_after=_STOPPING_RETRY_AFTER)
         if head.headers.get("Content-Encoding", "identity").lower() != "identity":
             return _plain(415, "send the body without Content-Encoding")
-        if head.headers.get("Expect", "100-continue").lower() != "100-continue":
+        if head.expects not in ("", "100-continue"):
             return _plain(417, "only 100-continue can be expected")
         if (head.framing.length or 0) > self.settings.limits.max_body:
             return _plain(413, f"a body may have {self.settings.limits.max_body} bytes")
