@@ -144,8 +144,9 @@ def test_a_half_written_file_is_refused(tmp_path: Path) -> None:
 def test_nothing_there_and_nothing_in_it(tmp_path: Path) -> None:
     with pytest.raises(JournalProblem, match="no store, export or lake"):
         open_book(tmp_path / "nowhere")
-    with pytest.raises(JournalProblem, match="holds no journal"):
+    with pytest.raises(JournalProblem, match="holds no journal") as raised:
         open_book(tmp_path)
+    assert f"{tmp_path}/data/oncewire.db" in str(raised.value.remedy)
 
 
 def test_two_stores_of_one_name_are_refused(tmp_path: Path) -> None:

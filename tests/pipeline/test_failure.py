@@ -87,3 +87,25 @@ def test_a_java_that_does_not_start_gives_its_reason(tmp_path: Path) -> None:
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("oncewire.errors.NotAllowed: Spark could not be started: Error: no room")
     assert "first words" not in done.stderr
+
+
+@pytest.mark.process
+def test_ctrl_c_shows_no_trace() -> None:
+    """Spark's bridge logs what Ctrl-C interrupts, and so do the lines that it calls then."""
+    code = """
+import os, signal, threading
+from oncewire.pipeline.session import open_session
+
+spark = open_session(master="local[1]")
+threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    spark._jvm.java.lang.Thread.sleep(60_000)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    environ = {name: value for name, value in os.environ.items() if name != "ONCEWIRE_SPARK_LOG"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "interrupted\n"
+    assert "Traceback" not in done.stderr

@@ -121,10 +121,16 @@ def open_session(
         # What is wrong with a query is told by our own error; these add Java's stack to it.
         for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
             PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
+        # What Ctrl-C interrupts, Spark's bridge writes with its stack to the root of all loggers.
+        logging.getLogger().addFilter(_not_of_the_bridge)
     for key, value in QUERIES.items():
         if key not in chosen:
             session.conf.set(key, value)
     return register(session)
+
+
+def _not_of_the_bridge(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"
 
 
 def _connect(name: str, place: str, settings: Mapping[str, str]) -> SparkSession:

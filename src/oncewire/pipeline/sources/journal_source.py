@@ -77,7 +77,8 @@ def _chosen(books: Sequence[Book], place: str, node: str | None) -> list[Book]:
     if not chosen:
         raise JournalProblem(
             f"{place} holds no journal" + (f" of node {node}" if node else ""),
-            remedy=f"an export is a folder of Parquet files with a {NODE_FILE} beside them",
+            remedy=f"give a lake, an export (Parquet files with a {NODE_FILE} beside them) or a "
+            f"store; a party's folder has its own at {place}/data/oncewire.db",
         )
     return chosen
 
