@@ -12,7 +12,7 @@ from oncewire.entry.party.names import Names
 from oncewire.journal.row import Row
 from oncewire.message.instant import SECOND
 from oncewire.protocol.documents import SplitDocument
-from oncewire.protocol.notes import Incident, Kind, Resolved, Resumed, SendFailed
+from oncewire.protocol.notes import Incident, Kind, Resolved, Resumed, SendFailed, Transient
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sender import ANSWERS_AGAIN
 from oncewire.protocol.states import IncomingState
@@ -151,6 +151,31 @@ def test_a_pause_of_its_channel_is_what_it_waited_for(store: SqliteStore) -> Non
     assert timing.said.startswith("It took 61 s: for 59 s its channel was paused by olga (00:03:21")
     (wait,) = timing.waits
     assert wait.why == "its channel was paused by olga: stock-taking"
+
+
+@pytest.mark.parametrize(("lifted", "lasted"), [(None, "59 s"), (430.0, "29 s")])
+def test_a_pause_that_another_message_was_asked_for_is_named(
+    store: SqliteStore, lifted: float | None, lasted: str
+) -> None:
+    """The receiver asks once, of the message that it turned away; all others wait without a row."""
+    _keep(store, "turned away", 399, state=OUTSTANDING)
+    _keep(store, "queued", 401)
+    _keep(store, "elsewhere", 401, state=OUTSTANDING)
+    with store.transition() as tx:
+        for about, until, peer in (("turned away", 460, "seller"), ("elsewhere", 990, "i")):
+            said = Transient(until * SECOND).write()
+            tx.journal([_row(about, "transient", 400)._replace(detail=said, peer=peer)])
+        if lifted:
+            tx.journal([_row("", "resumed", lifted)._replace(message_id=None, peer="seller")])
+        ends = [("sent", lifted or 460.0), ("acknowledged", (lifted or 460.0) + 0.1)]
+        tx.journal([_row("queued", kind, at) for kind, at in ends])
+    store.commit()
+    with store.reader() as reader:
+        timing = story_of(reader, NAMES, "queued", NOW, None).timing
+    assert timing is not None
+    (wait,) = timing.waits
+    assert (wait.why, wait.behind) == ("seller asked for a pause", "turned away")
+    assert f"{lasted} seller asked for a pause (00:06:4" in timing.said
 
 
 def test_an_outage_that_held_its_channel_is_named(store: SqliteStore) -> None:

@@ -210,7 +210,7 @@ def timing_of(
     stretches = list(_merged((turns(a, b), a, b) for a, b in ends)) if whole >= SECOND else []
     hindrances = [
         each
-        for each in (_hindrances(reader, stored, told, called or {}) if stretches else ())
+        for each in (_hindrances(reader, stored, told, partner, called or {}) if stretches else ())
         if (each.end or now) - each.start >= least
     ]
     waits = []
@@ -403,6 +403,7 @@ def _hindrances(
     reader: Reader,
     stored: StoredOutgoing | StoredIncoming,
     told: Sequence[Row],
+    partner: str,
     called: Mapping[str, str],
 ) -> Iterator[Hindrance]:
     """What kept a message from going on, besides itself. However many rows there are, a bounded
@@ -412,12 +413,25 @@ def _hindrances(
         if row.kind == trace.STARTED:
             why = "this handler was not running, or had nothing to do, until it was started"
             yield Hindrance(before.at, row.at, why)
-    channel = stored.outgoing.channel if isinstance(stored, StoredOutgoing) else None
+    if not isinstance(stored, StoredOutgoing):
+        return
+    own, channel = told[0].message_id, stored.outgoing.channel
+    asked = [row for row in rows if row.peer == stored.peer and row.message_id != own]
+    yield from _pauses(asked, _PLAIN[PAUSE].format(partner=partner))
     if channel is None:
         return
-    own = told[0].message_id
     yield from _standstills(reader, channel, [row for row in rows if row.channel == channel], own)
     yield from _outages([row for row in rows if row.channel == channel], called)
+
+
+def _pauses(rows: Sequence[Row], why: str) -> Iterator[Hindrance]:
+    """The times of the pauses that a receiver asked for when it got other messages."""
+    lifted = [row.at for row in rows if row.kind == trace.RESUMED and row.message_id is None]
+    for row in rows:
+        if row.kind == trace.TRANSIENT:
+            until = notes.Transient.read(row.detail).until
+            end = min((until, *(at for at in lifted if at > row.at)))
+            yield Hindrance(row.at, end, why, row.message_id or "", key=TURN)
 
 
 def _standstills(
