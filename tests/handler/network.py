@@ -48,7 +48,7 @@ from oncewire.protocol.states import IncomingState, OutgoingState
 from oncewire.protocol.terms import Terms
 from oncewire.store.contract import Store
 from oncewire.store.memory.store import MemoryStore
-from oncewire.store.records import Incident, StoredIncoming, StoredOutgoing
+from oncewire.store.records import Incident, StoredOutgoing
 from oncewire.wire import codec
 from oncewire.wire.parcel import Fault, Parcel
 from tests.simulation.given import CPA_ID, agreements_of, names
@@ -384,15 +384,14 @@ class Network:
 
     def lease(self, name: str = "") -> list[str]:
         """The application is given what is ready, and does not confirm it yet."""
-        taken = self.engines[name or self.last].take(100, 60 * SECOND)
+        taken = self.engines[name or self.last].hand_over(100, 60 * SECOND)
         self.settle(name or self.last)
-        return [stored.incoming.message_id for stored in taken]
+        return [one.message_id for one in taken]
 
     def given(self, name: str = "") -> list[GivenMessage]:
         """It takes what is ready, reads it, and confirms it."""
-        engine = self.engines[name or self.last]
         found: list[GivenMessage] = []
-        self._take(name, lambda stored: found.append(GivenMessage.of(engine.context, stored)))
+        self._take(name, found.append)
         for one in found:
             data = [each.data for each in one.payloads]
             self.note(name or self.last, "is given", one.message_id, data)
@@ -401,17 +400,17 @@ class Network:
     def take(self, name: str = "") -> list[str]:
         """It takes what is ready and confirms it; the ids."""
         found: list[str] = []
-        self._take(name, lambda stored: found.append(stored.incoming.message_id))
+        self._take(name, lambda one: found.append(one.message_id))
         return found
 
-    def _take(self, name: str, read: Callable[[StoredIncoming], None]) -> None:
+    def _take(self, name: str, read: Callable[[GivenMessage], None]) -> None:
         name = name or self.last
-        taken = self.engines[name].take(100, 30 * SECOND)
+        taken = self.engines[name].hand_over(100, 30 * SECOND)
         self.settle(name)
-        for stored in taken:
-            read(stored)
-            key = stored.incoming.message_id
-            self.engines[name].confirm(stored.incoming.sender, key, self.responses.get(key, ()))
+        for one in taken:
+            read(one)
+            answers = self.responses.get(one.message_id, ())
+            self.engines[name].confirm(one.sender, one.message_id, answers)
         self.settle(name)
 
     def confirm(self, number: int, *responses: Submission) -> None:

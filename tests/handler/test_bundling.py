@@ -69,10 +69,8 @@ def test_how_the_two_share_a_connection(
     assert said(reply) == replies
     asking.hear(1, reply)
     assert asking.state(1) is OutgoingState.DELIVERED
-    taken = asking.alpha.take(10, 60 * SECOND)
-    assert [GivenMessage.of(asking.alpha.context, one).payloads[0].data for one in taken] == [
-        b"response 1"
-    ]
+    taken = asking.alpha.hand_over(10, 60 * SECOND)
+    assert [one.payloads[0].data for one in taken] == [b"response 1"]
     asking.alpha.commit()
     assert not asking.verify(healed=False).violations
 

@@ -8,6 +8,7 @@ import pytest
 
 from oncewire.agreement.check.dangers import check
 from oncewire.agreement.toml import read_toml
+from oncewire.entry.control.client import LocalHandler
 from oncewire.handler.runtime.handler import Handler
 from oncewire.journal.check import check_journal
 from oncewire.message.envelope import Severity
@@ -100,7 +101,7 @@ async def test_what_the_broker_gives_up_is_told_like_any_failure(tmp_path: Path)
         async with world.handler("alpha") as alpha:
             sent = await alpha.send(document(1))
             assert await alpha.wait(sent.message_id, 30) is OutgoingState.UNKNOWN
-            (notice,) = await alpha.notices()
+            (notice,) = await LocalHandler(alpha).notices()
             assert "gave up after 3" in notice.reason
             assert not check_journal(journal(alpha), healed=False).violations
         await theirs.stop()
@@ -122,7 +123,7 @@ async def test_what_never_left_for_want_of_a_broker_is_not_delivered_for_certain
         async with world.handler("alpha") as alpha:
             sent = await alpha.send(document(1))
             assert await alpha.wait(sent.message_id, 30) is OutgoingState.NOT_DELIVERED
-            (notice,) = await alpha.notices()
+            (notice,) = await LocalHandler(alpha).notices()
             assert notice.severity is Severity.ERROR
             assert "broker" in notice.reason
             assert not check_journal(journal(alpha), healed=False).violations

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml import read_toml
+from oncewire.entry.control.client import LocalHandler
 from oncewire.handler.actions import Post, Submission
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.runtime.engine import Engine
@@ -179,7 +180,9 @@ async def test_when_the_last_transport_fails_too_somebody_is_told(tmp_path: Path
         await handlers["beta"].transports["smtp"].stop()
         sent = await alpha.send(document(1))
         assert await alpha.wait(sent.message_id, 30) is OutgoingState.NOT_DELIVERED
-        assert [notice.message_id for notice in await alpha.notices()] == [sent.message_id]
+        assert [notice.message_id for notice in await LocalHandler(alpha).notices()] == [
+            sent.message_id
+        ]
         ways = [row.transport for row in of(alpha, sent.message_id) if row.kind == Kind.SENT]
         assert ways == ["http"] * 3 + ["smtp"] * 3
 

@@ -45,7 +45,7 @@ def test_one_id_names_a_message_on_its_whole_way() -> None:
 def test_an_arrival_is_stored_then_correlated_then_acknowledged() -> None:
     pair = Network.pair("ms-0.9x", lose_answer=lambda count: count == 1)
     pair.send()
-    taken = pair.beta.take(1, HOUR)
+    taken = pair.beta.hand_over(1, HOUR)
     pair.settle("beta")
     response = Submission(
         "alpha-beta",
@@ -56,7 +56,7 @@ def test_an_arrival_is_stored_then_correlated_then_acknowledged() -> None:
         ref_to_message_id="order-1@alpha",
     )
     (stored,) = taken
-    pair.beta.confirm(stored.incoming.sender, stored.incoming.message_id, [response])
+    pair.beta.confirm(stored.sender, stored.message_id, [response])
     pair.settle("beta")
     rows = pair.rows()
     order_of = [

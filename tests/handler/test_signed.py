@@ -15,7 +15,6 @@ from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml import read_toml
 from oncewire.handler.authentication import proves_receipt, references_sent
 from oncewire.handler.context import Keys
-from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.encryption import whole_parcel
 from oncewire.lab.simulation.plan import Options
 from oncewire.message.instant import HOUR
@@ -180,8 +179,7 @@ def test_encrypted_payloads_travel_closed_and_arrive_open() -> None:
     body = pair.sent(sent.message_id).body
     assert b"order 1" not in body
     assert b"EncryptedData" in body
-    (row,) = pair.beta.take(1, 10**9)
-    taken = GivenMessage.of(pair.beta.context, row)
+    (taken,) = pair.beta.hand_over(1, 10**9)
     assert taken.payloads[0].data == b"order 1"
     assert taken.payloads[0].media_type == "text/plain"
     pair.beta.confirm(taken.sender, taken.message_id)

@@ -58,7 +58,10 @@ async def test_between_spooling_and_its_commit_a_body_stays(tmp_path: Path) -> N
     engine.commit()
     node.store.spool.let_go(taken.stored.spooled[0])
     clean(node)
-    (stored,) = engine.take(1, 1)
+    (given,) = engine.hand_over(1, 1)
+    with node.store.transition() as tx:
+        stored = tx.incoming(given.sender, given.message_id)
+    assert stored is not None
     assert stored.parcel is not None
     assert whole_parcel(node, stored.parcel).body == taken.parcel.body
     node.store.close()

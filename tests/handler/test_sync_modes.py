@@ -195,5 +195,5 @@ def test_a_response_is_best_effort_only_where_the_agreement_bears_that(
     asking.hear(1, reply)
     assert asking.state(1) is OutgoingState.DELIVERED
     assert not asking.rows("refused", "warning_sent", at="alpha")
-    taken = asking.alpha.take(10, 60 * SECOND)
-    assert [one.incoming.message_id for one in taken] == ["response-1@beta"]
+    taken = asking.alpha.hand_over(10, 60 * SECOND)
+    assert [one.message_id for one in taken] == ["response-1@beta"]

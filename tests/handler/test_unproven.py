@@ -301,7 +301,7 @@ def test_an_acknowledgement_beside_a_signature_counts_for_nothing_else() -> None
     body = news.body.replace(b"</SOAP:Header>", element[0] + b"</SOAP:Header>")
     assert body != news.body
     pair.deliver("alpha", Parcel(news.content_type, body, ()))
-    assert len(pair.alpha.take(10, SECOND)) == 1
+    assert len(pair.alpha.hand_over(10, SECOND)) == 1
     assert pair.state(ORDER) is OutgoingState.OUTSTANDING
     (trace,) = ignored(pair)
     assert "outside the signature" in str(trace["problem"])

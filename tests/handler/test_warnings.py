@@ -175,8 +175,7 @@ def test_the_response_says_that_a_transport_could_not_answer(profile: str, by: s
         asking.deliver("alpha", asking.left()[place])
     assert asking.state(1) is OutgoingState.DELIVERED
     assert len(asking.rows("warned", at="alpha")) == 2
-    (taken,) = asking.alpha.take(10, 60 * SECOND)
-    given = GivenMessage.of(asking.alpha.context, taken)
+    (given,) = asking.alpha.hand_over(10, 60 * SECOND)
     assert [(one.code, one.severity) for one in given.warnings] == [
         ("NotSupported", Severity.WARNING)
     ]
@@ -226,8 +225,8 @@ def test_a_warning_on_a_response_is_told_and_the_response_counts(code: str) -> N
     assert asking.state(1) is OutgoingState.DELIVERED
     (row,) = asking.rows("warned", at="alpha")
     assert (row.message_id, row.ref_to) == ("order-1@alpha", "response-1@beta")
-    (taken,) = asking.alpha.take(10, 60 * SECOND)
-    assert GivenMessage.of(asking.alpha.context, taken).warnings == (warning,)
+    (taken,) = asking.alpha.hand_over(10, 60 * SECOND)
+    assert taken.warnings == (warning,)
 
 
 @pytest.mark.requirement("ERR-10")

@@ -468,30 +468,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "restart on a late copy of a Reset message",
-        _RECEIVER,
-        "def judge(arrival: Arrival, known: Remembered | None, channel: ReceivingChannel | None, terms: Terms, now: Instant) -> Judgement:\n"
-        '    """What this arrival is and what follows from it."""\n'
-        "    if known is not None:\n"
-        "        return _judge_known(arrival, known, channel)\n"
-        "    expired = _expired(arrival, terms, now)\n"
-        "    if expired is not None:\n"
-        "        return refuse(arrival, expired, channel, terms)\n"
-        "    if channel is None or arrival.sequence is None:\n"
-        "        return First(channel, (arrival.message_id,))\n"
-        "    return _judge_number(arrival, arrival.sequence, channel, terms)",
-        "def judge(arrival: Arrival, known: Remembered | None, channel: ReceivingChannel | None, terms: Terms, now: Instant) -> Judgement:\n"
-        '    """What this arrival is and what follows from it."""\n'
-        "    if known is not None and arrival.sequence and (str(arrival.sequence.status) == 'Reset'):\n"
-        "        again = judge(arrival, None, channel, terms, now)\n"
-        "        return TurnedAway(Error('Unknown'), again.channel, again.effects)\n"
-        "    if known is not None:\n"
-        "        return _judge_known(arrival, known, channel)\n"
-        "    expired = _expired(arrival, terms, now)\n"
-        "    if expired is not None:\n"
-        "        return refuse(arrival, expired, channel, terms)\n"
-        "    if channel is None or arrival.sequence is None:\n"
-        "        return First(channel, (arrival.message_id,))\n"
-        "    return _judge_number(arrival, arrival.sequence, channel, terms)",
+        f"{_ARRIVE}:Arriving._copy",
+        "other = judge_copy(arrival, digest, channel)",
+        "from oncewire.protocol.receiver import TurnedAway\n"
+        "other = judge_copy(arrival, digest, channel)\n"
+        "if arrival.sequence and str(arrival.sequence.status) == 'Reset':\n"
+        "    again = judge(arrival, channel, resolution.terms, self.context.now())\n"
+        "    other = TurnedAway(Error('Unknown'), again.channel, again.effects)",
         ("S2", "S4", "S6", "S7", "S8", "L1"),
         "messages=40,duplicate=0.5",
         "SEQ-15",
@@ -547,9 +530,9 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- answers ---
     Mutant(
         "treat a copy as a refusal",
-        f"{_RECEIVER}:_judge_known",
-        "Duplicate(channel)",
-        "TurnedAway(Error('Unknown'), channel)",
+        f"{_RECEIVER}:judge_copy",
+        "return None",
+        "return TurnedAway(Error('Unknown'), channel)",
         ("S5", "S2", "S4", "S9", "S10"),
         "messages=60,duplicate=0.5",
         "DUP-4",

@@ -146,27 +146,10 @@ IN_NUMBERS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a repeated number is refused before its id is known",
-        _RECEIVER,
-        "def judge(arrival: Arrival, known: Remembered | None, channel: ReceivingChannel | None, terms: Terms, now: Instant) -> Judgement:\n"
-        '    """What this arrival is and what follows from it."""\n'
-        "    if known is not None:\n"
-        "        return _judge_known(arrival, known, channel)\n"
-        "    expired = _expired(arrival, terms, now)\n"
-        "    if expired is not None:\n"
-        "        return refuse(arrival, expired, channel, terms)\n"
-        "    if channel is None or arrival.sequence is None:\n"
-        "        return First(channel, (arrival.message_id,))\n"
-        "    return _judge_number(arrival, arrival.sequence, channel, terms)",
-        "def judge(arrival: Arrival, known: Remembered | None, channel: ReceivingChannel | None, terms: Terms, now: Instant) -> Judgement:\n"
-        '    """What this arrival is and what follows from it."""\n'
-        "    if known is not None and arrival.sequence is None:\n"
-        "        return _judge_known(arrival, known, channel)\n"
-        "    expired = _expired(arrival, terms, now)\n"
-        "    if expired is not None:\n"
-        "        return refuse(arrival, expired, channel, terms)\n"
-        "    if channel is None or arrival.sequence is None:\n"
-        "        return First(channel, (arrival.message_id,))\n"
-        "    return _judge_number(arrival, arrival.sequence, channel, terms)",
+        "oncewire.handler.receiving.arrive:Arriving._copy",
+        "other = judge_copy(arrival, digest, channel)",
+        "other = judge_copy(arrival, digest, channel) if arrival.sequence is None else "
+        "judge(arrival, channel, resolution.terms, self.context.now())",
         requirement="SEQ-6 DUP-4 RM-17",
         tests=(f"{_NUMBERS}::test_the_same_number_again_is_a_repeat",),
     ),

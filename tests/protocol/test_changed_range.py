@@ -41,7 +41,7 @@ def _receiver_at(count: int, terms: Terms = WIDE) -> ReceivingChannel:
     channel = ReceivingChannel.open("a>b", terms)
     for number in range(count):
         status = RESET if number < terms.window_size else CONTINUE
-        judged = judge(arrival(number, NOW + number, status), None, channel, terms, NOW)
+        judged = judge(arrival(number, NOW + number, status), channel, terms, NOW)
         assert isinstance(judged, First)
         assert judged.channel is not None
         channel = judged.channel
@@ -93,32 +93,32 @@ def test_a_channel_that_noted_no_range_takes_that_of_its_next_message() -> None:
 @pytest.mark.parametrize("terms", [NARROW, SHIFTED])
 def test_what_was_under_way_still_fits_and_a_reset_brings_the_new_range(terms: Terms) -> None:
     channel = _receiver_at(6)
-    late = judge(arrival(6, NOW + 6), None, channel, terms, NOW)
+    late = judge(arrival(6, NOW + 6), channel, terms, NOW)
     assert isinstance(late, First)
     assert late.terms is not None
     assert late.terms.numbers == WIDE.numbers, "it runs under the range of its epoch"
     assert late.channel is not None
     opener = arrival(terms.numbers.first, NOW + 7, RESET)
-    began = judge(opener, None, late.channel, terms, NOW)
+    began = judge(opener, late.channel, terms, NOW)
     assert isinstance(began, First)
     assert began.terms == terms
     assert began.channel is not None
     assert (began.channel.epoch, began.channel.numbers) == (2, terms.numbers)
     # A straggler of the old range is one of an epoch that is over, and nobody is called.
-    straggler = judge(arrival(8, NOW + 5), None, began.channel, terms, NOW)
+    straggler = judge(arrival(8, NOW + 5), began.channel, terms, NOW)
     assert isinstance(straggler, TurnedAway)
     assert of_kind(straggler.effects, Raise) == []
 
 
 def test_a_gap_of_the_old_range_is_given_up_in_the_old_range() -> None:
     channel = _receiver_at(6)
-    early = judge(arrival(7, NOW + 7), None, channel, NARROW, NOW)
+    early = judge(arrival(7, NOW + 7), channel, NARROW, NOW)
     assert early.held
     assert early.channel is not None
     freed = give_up_gap(early.channel, 7, NARROW)
     assert freed.deliver == (early.channel.held[0].message_id,)
     assert freed.channel.expected == 8
-    opener = judge(arrival(0, NOW + 9, RESET), None, early.channel, NARROW, NOW)
+    opener = judge(arrival(0, NOW + 9, RESET), early.channel, NARROW, NOW)
     assert opener.deliver == (early.channel.held[0].message_id, f"s{NOW + 9}")
 
 
@@ -130,7 +130,7 @@ def test_a_number_of_neither_range_names_the_one_it_misses() -> None:
         (250, CONTINUE, "0..99"),
         (50, RESET, "200..299"),
     ):
-        judged = judge(arrival(number, NOW + 9, status), None, channel, SHIFTED, NOW)
+        judged = judge(arrival(number, NOW + 9, status), channel, SHIFTED, NOW)
         assert isinstance(judged, TurnedAway)
         assert named in of_kind(judged.effects, Raise)[0].reason
 
@@ -142,7 +142,7 @@ def test_a_window_does_not_shrink_under_what_is_under_way() -> None:
     for smaller in (replace(terms, window=2), single, replace(single, on_gap=OnGap.REJECT)):
         assert channel.fit(_of(17), NOW + 17, smaller) is Fit.EARLY
         assert channel.fit(_of(18), NOW + 18, smaller) is Fit.BEYOND
-        opener = judge(arrival(0, NOW + 20, RESET), None, channel, smaller, NOW)
+        opener = judge(arrival(0, NOW + 20, RESET), channel, smaller, NOW)
         assert opener.channel is not None
         assert opener.channel.widest == smaller.window_size
 
@@ -175,7 +175,7 @@ def _of(number: int):  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("used", [3, 4])
 def test_a_number_that_only_todays_wider_range_has(used: int) -> None:
-    judged = judge(arrival(4, NOW + 50, CONTINUE), None, _receiver_at(used, NARROW), WIDE, NOW)
+    judged = judge(arrival(4, NOW + 50, CONTINUE), _receiver_at(used, NARROW), WIDE, NOW)
     assert isinstance(judged, First)
     assert judged.channel is not None
     assert judged.channel.numbers == WIDE.numbers
@@ -183,17 +183,17 @@ def test_a_number_that_only_todays_wider_range_has(used: int) -> None:
 
 def test_a_narrow_range_that_was_used_a_second_time_is_the_one_both_count_in() -> None:
     channel = _receiver_at(4, NARROW)
-    again = judge(arrival(0, NOW + 10, CONTINUE), None, channel, NARROW, NOW)
+    again = judge(arrival(0, NOW + 10, CONTINUE), channel, NARROW, NOW)
     assert again.channel is not None
     for number in (4, 5):
-        judged = judge(arrival(number, NOW + 50, CONTINUE), None, again.channel, WIDE, NOW)
+        judged = judge(arrival(number, NOW + 50, CONTINUE), again.channel, WIDE, NOW)
         assert isinstance(judged, TurnedAway)
 
 
 def test_a_restart_in_another_range_is_seen_while_the_first_number_is_missing() -> None:
     # Only the second of the first window came; the sender gave up and began in another range.
     channel = ReceivingChannel.open("a>b", WIDE)
-    early = judge(arrival(1, NOW, RESET), None, channel, WIDE, NOW)
+    early = judge(arrival(1, NOW, RESET), channel, WIDE, NOW)
     assert early.channel is not None
     for number in (200, 201):
         restart = arrival(number, NOW + 50, RESET).sequence
@@ -203,5 +203,5 @@ def test_a_restart_in_another_range_is_seen_while_the_first_number_is_missing() 
 
 def test_a_range_that_begins_elsewhere_is_no_wider_one() -> None:
     channel = _receiver_at(4, NARROW)
-    judged = judge(arrival(204, NOW + 50, CONTINUE), None, channel, SHIFTED, NOW)
+    judged = judge(arrival(204, NOW + 50, CONTINUE), channel, SHIFTED, NOW)
     assert isinstance(judged, TurnedAway)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from oncewire.errors import Inconsistent
 from oncewire.message.envelope import ErrorClass
 from oncewire.protocol.notes import Note, Raise
-from oncewire.protocol.receiver import First, Judgement, OfNew, TurnedAway, judge, refuse
+from oncewire.protocol.receiver import First, Judgement, TurnedAway, judge, refuse
 from oncewire.protocol.receiving import Fit, Held, ReceivingChannel
 from oncewire.protocol.sequence import SequenceRange
 from oncewire.protocol.terms import Terms
@@ -36,16 +36,12 @@ class Receiver:
         for number in numbers:
             status = RESET if number < self.terms.window_size else CONTINUE
             judged = judge(
-                arrival(number, NOW + number, status, f"m{number}"),
-                None,
-                self.channel,
-                self.terms,
-                NOW,
+                arrival(number, NOW + number, status, f"m{number}"), self.channel, self.terms, NOW
             )
             self.note(judged)
         return judged
 
-    def note(self, judged: OfNew) -> None:
+    def note(self, judged: Judgement) -> None:
         assert judged.channel is not None
         self.channel = judged.channel
         self.handed += () if isinstance(judged, TurnedAway) else judged.deliver
@@ -56,7 +52,7 @@ class Receiver:
     def stranger(self, number: int, stamp: int = 2 * NOW) -> Judgement:
         """A message of another id, as new as can be."""
         late = arrival(number, stamp, CONTINUE, "stranger")
-        return judge(late, None, self.channel, self.terms, NOW)
+        return judge(late, self.channel, self.terms, NOW)
 
 
 # --- the window, with order ------------------------------------------------------------------
@@ -134,7 +130,7 @@ def test_the_window_agrees_with_a_receiver_that_remembers_everything(
     for place in order:
         before = receiver.channel
         # Without the mark of a beginning, so that a repeated number begins nothing.
-        judged = judge(arrival(place, NOW, CONTINUE), None, before, terms, NOW)
+        judged = judge(arrival(place, NOW, CONTINUE), before, terms, NOW)
         receiver.note(judged)
         missing = next(n for n in range(100) if n not in came)
         if isinstance(judged, First):
@@ -220,7 +216,7 @@ def test_without_order_the_end_of_an_epoch_hands_over_nothing_twice() -> None:
     receiver = Receiver(LOOSE)
     receiver.get(0, 1, 3, 4)
     opener = arrival(0, 2 * NOW, RESET, "opener")
-    receiver.note(judge(opener, None, receiver.channel, LOOSE, NOW))
+    receiver.note(judge(opener, receiver.channel, LOOSE, NOW))
     assert receiver.handed == ["m0", "m1", "m3", "m4", "opener"]
     assert receiver.skipped == [2]
     assert receiver.channel.epoch == 2

@@ -47,7 +47,7 @@ class Receiver:
         self.handed: list[str] = []
 
     def get(self, number: int, stamp: int, status: object = CONTINUE) -> Judgement:
-        judged = judge(arrival(number, stamp, status), None, self.channel, self.terms, NOW)  # type: ignore[arg-type]
+        judged = judge(arrival(number, stamp, status), self.channel, self.terms, NOW)  # type: ignore[arg-type]
         assert judged.channel is not None
         self.channel = judged.channel
         if isinstance(judged, First):

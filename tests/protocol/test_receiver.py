@@ -9,14 +9,13 @@ from oncewire.message.instant import SECOND
 from oncewire.protocol.notes import Note, Skipped
 from oncewire.protocol.receiver import (
     Arrival,
-    Duplicate,
     First,
     Judgement,
     Refused,
-    Remembered,
     TurnedAway,
     close_number,
     judge,
+    judge_copy,
     refuse,
 )
 from oncewire.protocol.receiving import Held, ReceivingChannel
@@ -44,7 +43,7 @@ def after(*numbers: int, terms: Terms = ORDERED) -> ReceivingChannel:
     for place, number in enumerate(numbers):
         status = None if terms.reset is ResetRule.SILENT else RESET if number < marked else CONTINUE
         stamp = 100 + (number if len(set(numbers)) == len(numbers) else place)
-        judged = judge(arrival(number, stamp, status), None, channel, terms, NOW)
+        judged = judge(arrival(number, stamp, status), channel, terms, NOW)
         assert isinstance(judged, First), judged
         assert judged.channel is not None
         channel = judged.channel
@@ -52,7 +51,7 @@ def after(*numbers: int, terms: Terms = ORDERED) -> ReceivingChannel:
 
 
 def take(channel: ReceivingChannel | None, one: Arrival, terms: Terms = ORDERED) -> Judgement:
-    return judge(one, None, channel, terms, NOW)
+    return judge(one, channel, terms, NOW)
 
 
 # --- duplicates ---------------------------------------------------------------------------
@@ -61,15 +60,13 @@ def take(channel: ReceivingChannel | None, one: Arrival, terms: Terms = ORDERED)
 @pytest.mark.requirement("DUP-1", "DUP-2", "SEQ-11")
 def test_a_known_id_with_equal_content_is_a_duplicate() -> None:
     channel = after(0, 1)
-    known = Remembered("s100", "digest")
-    judged = judge(arrival(0, 100, RESET), known, channel, ORDERED, NOW)
-    assert judged == Duplicate(channel), "nothing is handed over, and nothing else happens"
+    judged = judge_copy(arrival(0, 100, RESET), "digest", channel)
+    assert judged is None, "nothing is handed over, and nothing else happens"
 
 
 @pytest.mark.requirement("DUP-1", "DUP-3", "DUP-9")
 def test_a_known_id_with_other_content_is_an_error_and_no_duplicate() -> None:
-    known = Remembered("m", "another digest")
-    judged = judge(arrival(None, 1, message_id="m"), known, None, PLAIN, NOW)
+    judged = judge_copy(arrival(None, 1, message_id="m"), "another digest", None)
     assert isinstance(judged, TurnedAway), "the first content stays the one that is known"
     assert judged.error.code == "Inconsistent"
     assert judged.error.location == "//MessageData/MessageId"
@@ -77,16 +74,14 @@ def test_a_known_id_with_other_content_is_an_error_and_no_duplicate() -> None:
 
 @pytest.mark.requirement("RM-17", "SEQ-7")
 def test_the_message_id_is_judged_before_time_and_number() -> None:
-    known = Remembered("s100", "digest")
     expired = arrival(7, 100, RESET, expires_at=NOW - 1)
-    assert isinstance(judge(expired, known, after(0, 1), ORDERED, NOW), Duplicate)
+    assert judge_copy(expired, "digest", after(0, 1)) is None
 
 
 @pytest.mark.requirement("SEQ-7", "SEQ-8")
 def test_one_after_one_is_decided_by_the_message_id() -> None:
     channel = after(1, terms=STOP_AND_WAIT)
-    repeat = judge(arrival(1, 101, None), Remembered("s101", "digest"), channel, STOP_AND_WAIT, NOW)
-    assert isinstance(repeat, Duplicate)
+    assert judge_copy(arrival(1, 101, None), "digest", channel) is None
     series = take(channel, arrival(1, 200, None), STOP_AND_WAIT)
     assert isinstance(series, First)
     assert notes(series) == ["epoch_began"]
@@ -124,7 +119,7 @@ def test_time_to_live_is_judged_with_the_agreed_accuracy(
     accuracy: int, late: int, verdict: type[Judgement]
 ) -> None:
     terms = replace(PLAIN, time_accuracy=accuracy)
-    judged = judge(arrival(None, 1, expires_at=NOW - late), None, None, terms, NOW)
+    judged = judge(arrival(None, 1, expires_at=NOW - late), None, terms, NOW)
     assert isinstance(judged, verdict)
     if isinstance(judged, Refused):
         assert judged.error.code == "TimeToLiveExpired"

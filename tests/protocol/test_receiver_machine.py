@@ -19,14 +19,13 @@ from oncewire.message.envelope import SequenceNumber, SequenceStatus
 from oncewire.protocol.notes import Note
 from oncewire.protocol.receiver import (
     Arrival,
-    Duplicate,
     First,
     Refused,
     Released,
-    Remembered,
     TurnedAway,
     give_up_gap,
     judge,
+    judge_copy,
     refuse,
 )
 from oncewire.protocol.receiving import ReceivingChannel
@@ -129,7 +128,7 @@ class ReceiverMachine(RuleBasedStateMachine):
             return
         late = self.is_late(sample)
         if accepted:
-            judged = judge(sample.arrival, None, self.channel, self.terms, NOW)
+            judged = judge(sample.arrival, self.channel, self.terms, NOW)
         else:
             fault = Inconsistent("refused by a rule")
             judged = refuse(sample.arrival, fault, self.channel, self.terms)
@@ -146,10 +145,7 @@ class ReceiverMachine(RuleBasedStateMachine):
         self.follow(judged)
 
     def check_repeat(self, sample: Sample) -> None:
-        known = Remembered(sample.arrival.message_id, "digest")
-        judged = judge(sample.arrival, known, self.channel, self.terms, NOW)
-        assert isinstance(judged, Duplicate)
-        assert judged.channel is self.channel
+        assert judge_copy(sample.arrival, "digest", self.channel) is None
 
     @rule(data=st.data())
     def the_receiver_stops_waiting(self, data: st.DataObject) -> None:

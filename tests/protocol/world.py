@@ -25,12 +25,9 @@ from oncewire.protocol import notes as fx
 from oncewire.protocol import receiver, sender
 from oncewire.protocol.receiver import (
     Arrival,
-    Duplicate,
     First,
     Judgement,
-    OfNew,
     Refused,
-    Remembered,
     TurnedAway,
 )
 from oncewire.protocol.receiving import ReceivingChannel
@@ -106,7 +103,7 @@ class World:
         self.hidden: list[str] = []
         self.reports: list[tuple[str, int, bool]] = []
         self.incidents: set[str] = set()
-        self.known: dict[str, tuple[Remembered, Error | None]] = {}
+        self.known: dict[str, tuple[str, Error | None]] = {}
         self.places: dict[str, tuple[int, int]] = {}
         self.seen = Delivered()
         self.released = False
@@ -437,24 +434,22 @@ class World:
             self.answers.append((arrival.message_id, trouble))
             return
         known = self.known.get(arrival.message_id)
-        if known is None and letter.fate == "refused":
+        if known is not None:
+            assert receiver.judge_copy(arrival, known[0], self.receiving) is None
+            self.note(f"arrives {arrival}: a copy")
+            self.answers.append((arrival.message_id, known[1]))
+            return
+        judged: Judgement
+        if letter.fate == "refused":
             fault = Inconsistent("the application's rules refuse it")
             judged = receiver.refuse(arrival, fault, self.receiving, self.terms)
         else:
-            remembered = known[0] if known else None
-            judged = receiver.judge(arrival, remembered, self.receiving, self.terms, self.now)
+            judged = receiver.judge(arrival, self.receiving, self.terms, self.now)
         error = judged.error if isinstance(judged, Refused | TurnedAway) else None
         self.note(f"arrives {arrival}: {type(judged).__name__} {error and error.code}")
         self.check_fits(letter, judged)
-        if isinstance(judged, Duplicate):
-            assert known is not None
-            self.answers.append((arrival.message_id, known[1]))
-            return
         if isinstance(judged, First | Refused):
-            self.known[arrival.message_id] = (
-                Remembered(arrival.message_id, arrival.digest),
-                error,
-            )
+            self.known[arrival.message_id] = (arrival.digest, error)
         if isinstance(judged, First):
             assert judged.channel is not None
             assert arrival.sequence is not None
@@ -486,7 +481,7 @@ class World:
             return Error.of(TransientError("full", min_retry_secs=self.rng.choice([None, 3, 30])))
         return None
 
-    def take(self, judged: OfNew) -> None:
+    def take(self, judged: Judgement) -> None:
         assert judged.channel is not None
         before, self.receiving = self.receiving, judged.channel
         if any(isinstance(effect, fx.Raise) for effect in judged.effects):

@@ -73,7 +73,7 @@ def live(folder: Path) -> Partners:
     pair.take()
     for way in WAYS:
         pair.order(way, f"{way}-3")
-    pair.beta.take(1, HOUR)
+    pair.beta.hand_over(1, HOUR)
     pair.settle("beta")
     pair.lose_request = lambda post: True
     pair.order("ordered", "ordered-lost", talk="stopped")

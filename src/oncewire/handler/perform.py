@@ -312,7 +312,7 @@ def open_incident(
     number = tx.open_incident(context.now(), effect.reason, effect.message_id, effect.channel)
     note = Note(Incident(str(number), effect.reason), effect.message_id, channel=effect.channel)
     if arrived is not None and effect.channel is None:
-        note = replace(note, channel=arrived.channel, epoch=arrived.epoch, number=arrived.number)
+        note = Note.about(arrived, note.what)
     context.write(tx, [note])
 
 
@@ -418,17 +418,9 @@ def journal_received(
     digest: str,
 ) -> None:
     """Write what became of a message that was received, with its place in its stream."""
-    note = Note(
-        what,
-        incoming.message_id,
-        stored.facts.ref_to,
-        incoming.channel,
-        incoming.epoch,
-        incoming.number,
-    )
     context.write(
         tx,
-        [note],
+        [Note.about(incoming, what, stored.facts.ref_to)],
         terms_id=incoming.terms_id,
         peer=stored.facts.from_party,
         digest=digest,

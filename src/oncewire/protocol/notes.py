@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cache
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder, encode
@@ -20,6 +20,9 @@ from oncewire.errors import JournalProblem, OncewireError, StoreProblem
 from oncewire.message.envelope import Severity
 from oncewire.message.instant import Instant
 from oncewire.protocol.terms import Terms
+
+if TYPE_CHECKING:
+    from oncewire.protocol.states import Incoming, Outgoing
 
 # The kinds of journal rows: everything that can happen to a message, a channel or a node.
 #
@@ -626,6 +629,18 @@ class Note(Struct, frozen=True, gc=False):
     attempt: int | None = None
     transport: str | None = None
 
+    @classmethod
+    def about(
+        cls,
+        message: Outgoing | Incoming,
+        what: Detail,
+        ref_to: str | None = None,
+        transport: str | None = None,
+    ) -> Note:
+        """A row about a message, with its place in its stream."""
+        place = (message.channel, message.epoch, message.number)
+        return cls(what, message.message_id, ref_to, *place, transport=transport)
+
     @property
     def kind(self) -> Kind:
         """The kind of the row."""
@@ -644,9 +659,7 @@ class Notify(Struct, frozen=True, gc=False):
     """Tell the From Party how its message ended (ERR-9: Error never sent, Warning unacked), or
     that one sent with best effort was refused (ERR-2)."""
 
-    message_id: str
     severity: Severity
-    reason: str
 
 
 class Raise(Struct, frozen=True, gc=False):
@@ -668,7 +681,6 @@ class Admit(Struct, frozen=True, gc=False):
     """The window has places again: bring in the next waiting messages of the channel."""
 
     channel: str
-    places: int
 
 
 class Pause(Struct, frozen=True, gc=False):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import ClassVar, TypeAlias, overload
+from typing import ClassVar, TypeAlias
 
 from msgspec import Struct
 
@@ -44,13 +44,6 @@ class Arrival(Struct, frozen=True, gc=False):
     expires_at: Instant | None = None
 
 
-class Remembered(Struct, frozen=True, gc=False):
-    """What the store remembers of an earlier arrival with the same id from the same party."""
-
-    message_id: str
-    digest: str
-
-
 class First(Struct, frozen=True, gc=False):
     """Never seen before: store it, answer it, and hand it over when its turn comes."""
 
@@ -62,12 +55,6 @@ class First(Struct, frozen=True, gc=False):
     effects: tuple[Effect, ...] = ()
     # What the message runs under, where its epoch is older than today's terms.
     terms: Terms | None = None
-
-
-class Duplicate(Struct, frozen=True, gc=False):
-    """Known: answer it again, and hand over nothing."""
-
-    channel: ReceivingChannel | None
 
 
 class Refused(Struct, frozen=True, gc=False):
@@ -96,37 +83,17 @@ class TurnedAway(Struct, frozen=True, gc=False):
 
 
 Rejection: TypeAlias = Refused | TurnedAway
-OfNew: TypeAlias = First | Rejection
-OfKnown: TypeAlias = Duplicate | TurnedAway
-Judgement: TypeAlias = OfNew | OfKnown
+Judgement: TypeAlias = First | Rejection
 
 _FITTING = (Fit.NEXT, Fit.EARLY, Fit.NEW_EPOCH)
 # The two sides do not understand each other: an operator must decide (gap 15).
 _ODD = (Fit.OCCUPIED, Fit.BEYOND, Fit.OUTSIDE)
 
 
-@overload
 def judge(
-    arrival: Arrival, known: None, channel: ReceivingChannel | None, terms: Terms, now: Instant
-) -> OfNew: ...
-@overload
-def judge(
-    arrival: Arrival,
-    known: Remembered,
-    channel: ReceivingChannel | None,
-    terms: Terms,
-    now: Instant,
-) -> OfKnown: ...
-def judge(
-    arrival: Arrival,
-    known: Remembered | None,
-    channel: ReceivingChannel | None,
-    terms: Terms,
-    now: Instant,
+    arrival: Arrival, channel: ReceivingChannel | None, terms: Terms, now: Instant
 ) -> Judgement:
-    """What this arrival is and what follows from it."""
-    if known is not None:
-        return _judge_known(arrival, known, channel)
+    """What this arrival is, which was never seen before, and what follows from it."""
     expired = _expired(arrival, terms, now)
     if expired is not None:
         return refuse(arrival, expired, channel, terms)
@@ -135,9 +102,15 @@ def judge(
     return _judge_number(arrival, arrival.sequence, channel, terms)
 
 
-def _judge_known(arrival: Arrival, known: Remembered, channel: ReceivingChannel | None) -> OfKnown:
-    if arrival.digest == known.digest:
-        return Duplicate(channel)
+def judge_copy(
+    arrival: Arrival, digest: str, channel: ReceivingChannel | None
+) -> TurnedAway | None:
+    """What an arrival is whose id is known from the same party, with content of that digest.
+
+    None: a copy, which is answered again and hands over nothing.
+    """
+    if arrival.digest == digest:
+        return None
     # Answering it like a duplicate would lose the second content without a word (DRV-6).
     fault = Inconsistent(
         "a message with this MessageId and other content was received before",

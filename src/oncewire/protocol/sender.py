@@ -636,7 +636,7 @@ def _refused_best_effort(
     reason = f"refused by {who}: {_error_text(error)}"
     refused = outgoing.moved(OutgoingEvent.ERROR_ARRIVED, reason=reason)
     note = _rejected(refused, error, error_id, by)
-    return SenderStep(refused, channel, (note, Notify(outgoing.message_id, error.severity, reason)))
+    return SenderStep(refused, channel, (note, Notify(error.severity)))
 
 
 def _refused(

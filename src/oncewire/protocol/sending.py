@@ -251,9 +251,8 @@ def go_on(
     if channel.suspended and channel.suspended_by == outgoing.message_id:
         channel = channel.resume()
         effects = (*effects, Resolve(outgoing.message_id, channel.key))
-    places = channel.places(terms)
-    if places:
-        effects = (*effects, Admit(channel.key, places))
+    if channel.places(terms):
+        effects = (*effects, Admit(channel.key))
     return SenderStep(outgoing, channel, effects)
 
 
@@ -325,14 +324,8 @@ def failure(outgoing: Outgoing, why: str) -> tuple[Effect, ...]:
     certain, else a Warning (ERR-9)."""
     certain = outgoing.state is OutgoingState.NOT_DELIVERED
     severity = Severity.ERROR if certain else Severity.WARNING
-    note = Note(
-        notes.Failed(outgoing.state.value, why),
-        outgoing.message_id,
-        channel=outgoing.channel,
-        epoch=outgoing.epoch,
-        number=outgoing.number,
-    )
-    return (note, Notify(outgoing.message_id, severity, outgoing.reason))
+    note = Note.about(outgoing, notes.Failed(outgoing.state.value, why))
+    return (note, Notify(severity))
 
 
 def note_of(

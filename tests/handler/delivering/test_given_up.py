@@ -36,7 +36,7 @@ def pair(stores: Stores) -> Network:
     """beta's application was given an order, and does not take it; another follows in order."""
     pair = Network.pair("window", "", store=stores)
     pair.send(1)
-    pair.beta.take(1, 30 * SECOND)
+    pair.beta.hand_over(1, 30 * SECOND)
     pair.settle("beta")
     assert pair.beta.refused(ALPHA, ORDER, "it is full")
     pair.settle("beta")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from oncewire.entry.control.client import LocalHandler
 from oncewire.errors import UnknownMessage
 from oncewire.handler.actions import Notice, Submission
 from oncewire.handler.delivering.deliver import GivenMessage
@@ -181,7 +182,7 @@ async def test_an_application_is_told_until_it_took_the_notice(hasty: None) -> N
             assert reader.incidents() == []
             (over,) = reader.incidents(open_only=False)
         assert "does not take the notice" in over.reason
-        assert await handler.notices() == []
+        assert await LocalHandler(handler).notices() == []
 
 
 async def test_a_process_that_dies_before_the_notice_was_taken_tells_it_again(hasty: None) -> None:
@@ -218,8 +219,8 @@ async def test_one_refused_notice_holds_up_no_other_and_may_be_settled_by_hand(h
         await until(lambda: kinds(store).count("notified") == 1)
         assert second in {one.message_id for one in bureau.heard}
         await until(lambda: "incident" in kinds(store))
-        (waiting,) = await handler.notices()
-        assert await handler.confirm_notice(waiting.notice_id)
+        (waiting,) = await LocalHandler(handler).notices()
+        assert await LocalHandler(handler).confirm_notice(waiting.notice_id)
         with store.reader() as reader:
             assert reader.incidents() == []
         await until(lambda: handler._telling is not None and not handler._telling._offered)
@@ -239,8 +240,8 @@ async def test_what_was_settled_by_hand_meanwhile_is_not_told(hasty: None) -> No
     async with handler_of(store, bureau) as handler:
         await fail_one(handler)
         await asked.wait()
-        (waiting,) = await handler.notices()
-        assert await handler.confirm_notice(waiting.notice_id)
+        (waiting,) = await LocalHandler(handler).notices()
+        assert await LocalHandler(handler).confirm_notice(waiting.notice_id)
         go_on.set()
         await until(lambda: handler._telling is not None and not handler._telling._offered)
     assert len(bureau.heard) == 1
@@ -251,7 +252,7 @@ async def test_where_nobody_is_called_the_notice_waits(hasty: None) -> None:
     bureau.hears = False  # type: ignore[misc]
     async with handler_of(store, bureau) as handler:
         message_id = await fail_one(handler)
-        (notice,) = await handler.notices()
+        (notice,) = await LocalHandler(handler).notices()
         assert notice.message_id == message_id
         assert bureau.heard == []
         assert "notified" not in kinds(store)

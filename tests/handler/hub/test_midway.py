@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from oncewire.entry.control.client import LocalHandler
 from oncewire.handler.actions import Post
 from oncewire.handler.encryption import whole_parcel
 from oncewire.handler.sending.transmit import Transmission
@@ -285,10 +286,10 @@ async def test_a_sender_that_was_away_hears_what_a_hub_could_not_deliver(on_disk
             while not any(r.kind == "send_failed" and r.message_id == notice for r in journal(hub)):
                 await asyncio.sleep(0.02)
             running.net.cut.clear()
-            while not (told := await buyer.notices()):
+            while not (told := await LocalHandler(buyer).notices()):
                 await asyncio.sleep(0.02)
         assert [one.message_id for one in told] == [sent]
-        await buyer.confirm_notice(told[0].notice_id)
+        await LocalHandler(buyer).confirm_notice(told[0].notice_id)
         async with asyncio.timeout(20):
             while await hub.wait(str(notice), 1) is not OutgoingState.DELIVERED:
                 await asyncio.sleep(0.02)

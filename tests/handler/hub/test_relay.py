@@ -305,7 +305,7 @@ def answered_by_the_seller(chain: Network) -> Engine:
     asked = seller.receive(whole_parcel(hub.context, onward.parcel), HTTP).awaited
     seller.commit()
     assert asked is not None
-    seller.take(1, SECOND)
+    seller.hand_over(1, SECOND)
     response = Submission(
         CPA_ID,
         Service("urn:sim:orders"),

@@ -20,7 +20,6 @@ from oncewire.agreement.toml import read_toml
 from oncewire.errors import InvalidValue, NotAllowed, NotHere
 from oncewire.handler.actions import Source, Submission
 from oncewire.handler.context import Keys
-from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.encryption import whole_parcel
 from oncewire.message.envelope import Message, MessageKind, Payload
 from oncewire.message.ids import Service
@@ -240,9 +239,9 @@ def test_what_was_accepted_is_handed_over_as_it_was_agreed() -> None:
     pair = Network.pair("ebms2", SLOW)
     pair.send()
     change(pair, "beta", listed("beta"))
-    (stored,) = pair.beta.take(10, 30 * SECOND)
+    (stored,) = pair.beta.hand_over(10, 30 * SECOND)
     pair.settle("beta")
-    assert GivenMessage.of(pair.beta.context, stored).payloads[0].data == b"order 1"
+    assert stored.payloads[0].data == b"order 1"
 
 
 @pytest.mark.requirement("RM-17", "SW-10")
@@ -353,7 +352,7 @@ def test_an_acknowledgement_counts_on_a_response_that_comes_too_late() -> None:
     pair.carrying = True
     pair.deliver("beta", pair.sent())
     pair.hear(pair.posts[0], None)
-    (stored,) = pair.beta.take(1, 30 * SECOND)
+    (taken,) = pair.beta.hand_over(1, 30 * SECOND)
     pair.settle("beta")
     answer = Submission(
         "alpha-beta",
@@ -363,8 +362,8 @@ def test_an_acknowledgement_counts_on_a_response_that_comes_too_late() -> None:
         ref_to_message_id=request.message_id,
         message_id="done-1@beta",
     )
-    pair.beta.context.state.replying = {(stored.incoming.sender, request.message_id)}
-    pair.beta.confirm(stored.incoming.sender, request.message_id, [answer])
+    pair.beta.context.state.replying = {(taken.sender, request.message_id)}
+    pair.beta.confirm(taken.sender, request.message_id, [answer])
     # It is not committed yet, so no reader sees it.
     with pair.beta.context.store.transition() as tx:
         kept = tx.outgoing_parcel("done-1@beta")

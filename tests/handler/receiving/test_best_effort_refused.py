@@ -11,6 +11,7 @@ import pytest
 
 from oncewire.agreement.agreement import Agreements
 from oncewire.agreement.toml import read_toml
+from oncewire.entry.control.client import LocalHandler
 from oncewire.entry.messages.outlook import held_up
 from oncewire.handler.actions import Refused, Source
 from oncewire.handler.runtime import offers
@@ -137,7 +138,7 @@ async def test_a_running_handler_tells_its_application_and_calls_nobody(
             (sent.message_id, Outcome.SENT)
         }
         assert len({one.notice_id for one in bureau.heard}) == 1
-        assert await alpha.notices() == []
+        assert await LocalHandler(alpha).notices() == []
         rows = journal(alpha)
         kinds = {row.kind for row in rows if row.message_id == sent.message_id}
         assert "rejected" in kinds

@@ -12,7 +12,6 @@ from oncewire.agreement.cppa.reader import read_cpa
 from oncewire.agreement.toml import read_toml
 from oncewire.errors import InvalidValue
 from oncewire.handler.actions import Submission
-from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.encryption import whole_parcel
 from oncewire.message.envelope import MessageKind, MessageStatus, Severity
 from oncewire.message.form import Dialect, Form, UnknownCpa
@@ -481,10 +480,10 @@ def test_foreign_characters_in_base64_are_damage_or_decoration_as_agreed(profile
     )
     kept = tuple(header for header in parcel.headers if header[0] != "Content-Digest")
     pair.deliver("beta", replace(parcel, body=odd, headers=kept))
-    taken = pair.beta.take(1, 10**9)
+    taken = pair.beta.hand_over(1, 10**9)
     if profile == "ebms2":
         assert taken == []
         assert "refused" in pair.kinds("beta")
         return
-    given = GivenMessage.of(pair.beta.context, taken[0])
+    given = taken[0]
     assert given.payloads[0].data == b"order 1"

@@ -13,7 +13,6 @@ from oncewire.handler.actions import Source
 from oncewire.handler.context import HandlerContext
 from oncewire.handler.delivering.deliver import GivenMessage
 from oncewire.handler.encryption import whole_parcel
-from oncewire.handler.runtime.door import _Connection
 from oncewire.handler.runtime.engine import Engine
 from oncewire.handler.sending.answer import Answer, Awaited
 from oncewire.handler.sending.seal import stored_parcel
@@ -260,12 +259,11 @@ async def test_a_reply_of_the_turn_that_looks_is_not_missed(tmp_path: Path) -> N
         first = asyncio.ensure_future(post(ports["beta"], parcel.body, parcel.content_type))
         await clerk.called.wait()
         awaited = Awaited("urn:test:alpha", "order-1@alpha", 10 * SECOND)
-        connection = _Connection(None)
-        connection.key = awaited.sender, awaited.message_id
-        beta._door._replying.setdefault(connection.key, []).append(connection)
+        woken = asyncio.Event()
+        connection = beta._door._replying.open(awaited, woken.set)
         answer, confirmed = await asyncio.wait_for(
             asyncio.gather(
-                beta._door._reply_in_time(awaited, connection),
+                beta._door._reply_in_time(connection, woken, None),
                 beta.confirm(awaited.sender, awaited.message_id),
             ),
             5,
@@ -310,7 +308,7 @@ def crashed(profile: str) -> tuple[Network, Parcel, Awaited, Engine]:
     pair.beta.commit()
     assert awaited is not None
     pair.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
-    assert pair.beta.take(1, 60 * SECOND)
+    assert pair.beta.hand_over(1, 60 * SECOND)
     pair.beta.commit()
     return pair, parcel, awaited, restarted(pair.beta)
 
@@ -319,22 +317,21 @@ def crashed(profile: str) -> tuple[Network, Parcel, Awaited, Engine]:
 def test_where_nothing_is_repeated_a_crash_closes_the_request() -> None:
     _, parcel, awaited, beta = crashed("ms-0.9x")
     assert state(beta, awaited) is IncomingState.CLOSED
-    assert beta.take(10, 60 * SECOND) == []
+    assert beta.hand_over(10, 60 * SECOND) == []
     with pytest.raises(NotAllowed):
         beta.confirm(awaited.sender, awaited.message_id)
     # A copy that the network made is not acknowledged, and not handed over either.
     copy = beta.receive(parcel, AT_WEB)
     beta.commit()
     assert (copy.parcel, copy.awaited) == (None, None)
-    assert beta.take(10, 60 * SECOND) == []
+    assert beta.hand_over(10, 60 * SECOND) == []
 
 
 def test_where_it_is_repeated_the_copy_gets_the_response() -> None:
     pair, parcel, awaited, beta = crashed("ebms2")
     assert state(beta, awaited) is IncomingState.READY
-    (stored,) = beta.take(10, 60 * SECOND)
+    (taken,) = beta.hand_over(10, 60 * SECOND)
     beta.commit()
-    taken = GivenMessage.of(beta.context, stored)
     assert taken.redelivered
     beta.confirm(awaited.sender, awaited.message_id, [response_to(taken)])
     beta.commit()
@@ -370,7 +367,7 @@ def test_what_could_not_be_closed_in_time_is_closed_when_it_would_be_given() -> 
     assert here is not None
     pair.beta.context.state.replying = {(here.sender, here.message_id)}
     pair.beta.commit()
-    assert [one.incoming.message_id for one in pair.beta.take(1, 60 * SECOND)] == [here.message_id]
+    assert [one.message_id for one in pair.beta.hand_over(1, 60 * SECOND)] == [here.message_id]
     pair.beta.commit()
     assert state(pair.beta, gone) is IncomingState.CLOSED
     assert state(pair.beta, here) is IncomingState.HANDED_OVER
@@ -383,7 +380,7 @@ def test_what_the_application_refused_is_not_offered_again_when_its_connection_h
     awaited = pair.beta.receive(parcel, AT_WEB).awaited
     assert awaited is not None
     pair.beta.context.state.replying = {(awaited.sender, awaited.message_id)}
-    assert len(pair.beta.take(1, 60 * SECOND)) == 1
+    assert len(pair.beta.hand_over(1, 60 * SECOND)) == 1
     assert pair.beta.still_offered(awaited.sender, awaited.message_id)
     pair.beta.context.state.replying = ()
     assert not pair.beta.still_offered(awaited.sender, awaited.message_id)
@@ -400,4 +397,4 @@ def test_an_application_that_comes_for_its_messages_keeps_nobody_waiting(profile
     assert answer.awaited is None
     assert answer.parcel is not None
     again = restarted(pair.beta)
-    assert len(again.take(10, 60 * SECOND)) == 1
+    assert len(again.hand_over(10, 60 * SECOND)) == 1

@@ -296,17 +296,17 @@ def test_a_lease_lasts_as_long_as_was_said(stores: Stores) -> None:
     for by in (HOUR, -HOUR):
         pair = SetPair.pair("ebms2", store=lambda name, by=by: stores(f"{name}{by > 0}"))
         pair.send()
-        assert len(pair.beta.take(1, 30 * SECOND)) == 1
+        assert len(pair.beta.hand_over(1, 30 * SECOND)) == 1
         pair.settle("beta")
         pair.set_clock(by, "beta")
         pair.pass_time(20 * SECOND)
         pair.beta.accept_clock()
         pair.settle("beta")
-        assert pair.beta.take(1, 30 * SECOND) == []
+        assert pair.beta.hand_over(1, 30 * SECOND) == []
         pair.pass_time(9 * SECOND)
-        assert pair.beta.take(1, 30 * SECOND) == []
+        assert pair.beta.hand_over(1, 30 * SECOND) == []
         pair.pass_time(SECOND)
-        assert len(pair.beta.take(1, 30 * SECOND)) == 1
+        assert len(pair.beta.hand_over(1, 30 * SECOND)) == 1
         pair.settle("beta")
         pair.close()
 

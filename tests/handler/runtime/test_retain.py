@@ -28,7 +28,7 @@ from oncewire.message.form import Dialect
 from oncewire.message.ids import Party, Service
 from oncewire.message.instant import DAY, HOUR, MINUTE, SECOND, Duration
 from oncewire.protocol.notes import HoldLifted, HoldSet, Kind, Trimmed
-from oncewire.protocol.states import IncomingState, OutgoingState
+from oncewire.protocol.states import OutgoingState
 from oncewire.store.memory.store import MemoryStore
 from oncewire.wire import codec
 from oncewire.wire.ebms2.blocks import SIGNAL_SERVICE
@@ -405,7 +405,7 @@ def test_the_notice_of_a_removed_message_was_taken(pair_of: MakePair) -> None:
 def test_what_the_application_has_not_confirmed_stays(pair_of: MakePair) -> None:
     pair = pair_of()
     pair.send_all((1, 2))
-    (taken,) = pair.beta.take(1, 10 * KEPT)
+    assert len(pair.beta.hand_over(1, 10 * KEPT)) == 1
     pair.settle("beta")
     wait(pair, 5 * KEPT)
     sweep(pair, "beta")
@@ -413,7 +413,6 @@ def test_what_the_application_has_not_confirmed_stays(pair_of: MakePair) -> None
     pair.crash("beta")
     sweep(pair, "beta")
     assert sorted(pair.take()) == ["order-1@alpha", "order-2@alpha"]
-    assert taken.incoming.state is IncomingState.HANDED_OVER
     sweep(pair, "beta")
     assert kept(pair.beta) == set()
     assert pair.verify().clean
@@ -474,9 +473,11 @@ def test_an_incident_of_a_message_that_is_done_with_can_be_closed(pair_of: MakeP
     with pytest.raises(NotAllowed, match="was received here"):
         pair.beta.abandon(sent.message_id)
     pair.settle("beta")
-    (taken,) = pair.beta.take(1, SECOND)
+    (taken,) = pair.beta.hand_over(1, SECOND)
     with pair.beta.context.store.transition() as tx:
-        tx.save_incoming(taken.incoming.confirmed(pair.beta.context.now()))
+        stored = tx.incoming(taken.sender, taken.message_id)
+        assert stored is not None
+        tx.save_incoming(stored.incoming.confirmed(pair.beta.context.now()))
     pair.settle("beta")
     wait(pair, KEPT)
     sweep(pair, "beta")
@@ -494,7 +495,7 @@ def test_a_response_is_there_for_as_long_as_a_copy_may_ask_for_it(pair_of: MakeP
     pair = pair_of(extra=TERMS + '[duplicate]\nanswer = "most_recent"\n')
     sent = pair.send()
     copy = pair.sent(sent.message_id)
-    (taken,) = pair.beta.take(1, 30 * SECOND)
+    (taken,) = pair.beta.hand_over(1, 30 * SECOND)
     answer = Submission(
         "alpha-beta",
         Service("urn:test:orders"),
@@ -504,7 +505,7 @@ def test_a_response_is_there_for_as_long_as_a_copy_may_ask_for_it(pair_of: MakeP
         message_id="answer@beta",
         ref_to_message_id=sent.message_id,
     )
-    pair.beta.confirm(taken.incoming.sender, taken.incoming.message_id, [answer])
+    pair.beta.confirm(taken.sender, taken.message_id, [answer])
     pair.settle("beta")
     wait(pair, KEPT - 1)
     sweep(pair, "beta")

@@ -37,7 +37,7 @@ async def test_a_task_that_ends_by_a_fault_ends_the_handler(
     why = await asyncio.wait_for(one.supervisor.failed(), 60)
     assert (why.exit_code, type(problem).__name__ in why.problem) == (70, True)
     with pytest.raises(HandlerFailed):
-        await one.notices()
+        await LocalHandler(one).notices()
     assert (await LocalHandler(one).status()).running is False
     await one.stop()
     assert [record.levelno for record in caplog.records].count(logging.CRITICAL) == 1
@@ -51,7 +51,7 @@ async def test_nobody_waits_for_a_turn_that_never_comes(monkeypatch: pytest.Monk
         raise KeyError("ours")
 
     monkeypatch.setattr(one.engine, "commit", commit)
-    waiting = [asyncio.ensure_future(one.notices()) for _ in range(3)]
+    waiting = [asyncio.ensure_future(LocalHandler(one).notices()) for _ in range(3)]
     done, _ = await asyncio.wait(waiting, timeout=60)
     assert len(done) == 3
     assert all(task.exception() is not None for task in done)
@@ -79,7 +79,7 @@ async def test_a_fault_of_one_verb_is_its_caller_s() -> None:
 
     with pytest.raises(KeyError):
         await one.loop.operate(verb)
-    assert await one.notices() == []
+    assert await LocalHandler(one).notices() == []
     assert (await LocalHandler(one).status()).running is True
     await one.stop()
 

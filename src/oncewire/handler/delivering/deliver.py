@@ -114,14 +114,6 @@ LOOK_AHEAD = 256
 IsOver = Callable[[StoredIncoming], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """One message that is handed over: its row, and what the application is given."""
-
-    stored: StoredIncoming
-    taken: GivenMessage
-
-
 class Room(Protocol):
     """What the taker can be given at once, where that is bounded by more than a count."""
 
@@ -146,7 +138,7 @@ def hand_over(
     *,
     one_by_one: bool = False,
     is_over: IsOver,
-) -> list[Given]:
+) -> list[GivenMessage]:
     """Hand over what is ready, in order of delivery; not more than there is room for, for what
     is leased and cannot be carried would be nobody's until its lease ends.
 
@@ -160,7 +152,7 @@ def hand_over(
     """
     now = context.now()
     whole = 0 if room is None else room.left
-    given: list[Given] = []
+    given: list[GivenMessage] = []
     withheld: set[tuple[str, str]] = set()
     blocked: set[str | None] = set()
     # Channels that have their one message already.
@@ -241,7 +233,7 @@ def _give(
     listed: StoredIncoming,
     lease_until: Instant,
     fitting: _Fitting | None = None,
-) -> Given | None:
+) -> GivenMessage | None:
     """Hand one message over; None: what was accepted cannot be read any more, or never fits.
 
     It is read whole, checked and filed before anything says that it was handed over.
@@ -260,8 +252,7 @@ def _give(
         if fitting is not None:
             # Of what does not fit no byte need be read.
             fitting.check(size <= fitting.room.left, size)
-        given = replace(stored, incoming=incoming)
-        taken = GivenMessage.of(context, given)
+        taken = GivenMessage.of(context, replace(stored, incoming=incoming))
         if fitting is not None:
             fitting.check(fitting.room.admit(taken), size)
         tx.save_incoming(incoming)
@@ -276,7 +267,7 @@ def _give(
     split_id = incoming.message_id if stored.facts.split_id == incoming.message_id else None
     what = HandedOver(redelivered=again, lease_expired=again and late, split_id=split_id)
     journal_received(context, tx, stored, what, incoming, taken.digest)
-    return Given(given, taken)
+    return taken
 
 
 def _follows_unjoined(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:

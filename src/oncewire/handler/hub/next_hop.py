@@ -104,17 +104,11 @@ def send_onward(
     )
     # The row belongs to the stream that the message came on, whose number it uses up; the onward
     # stream tells of itself when it gives the copy a number.
-    facts, came = copy.facts, stored.incoming
-    note = Note(
-        Forwarded(facts.from_party, facts.to_party, message.header.time_to_live, key),
-        outgoing.message_id,
-        channel=came.channel,
-        epoch=came.epoch,
-        number=came.number,
-    )
+    facts = copy.facts
+    what = Forwarded(facts.from_party, facts.to_party, message.header.time_to_live, key)
     context.write(
         tx,
-        [note],
+        [Note.about(stored.incoming, what)],
         terms_id=outgoing.terms_id,
         hop=copy.hop,
         peer=copy.peer,
@@ -304,13 +298,7 @@ def abandon_stranded(
         reason = f"no agreement leads on to {stored.facts.to_party}"
         notes = [
             # Its turn had come: the stream it came on goes on without it (S7).
-            Note(
-                Skipped("abandoned"),
-                message_id,
-                channel=incoming.channel,
-                epoch=incoming.epoch,
-                number=incoming.number,
-            ),
+            Note.about(incoming, Skipped("abandoned")),
             Note(Abandoned(by), message_id, channel=incoming.channel),
             Note(Failed("not_delivered", "abandoned"), message_id, channel=incoming.channel),
         ]

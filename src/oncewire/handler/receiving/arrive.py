@@ -73,14 +73,13 @@ from oncewire.protocol.receiver import (
     NOTHING_OWED,
     AckOwed,
     Arrival,
-    Duplicate,
     DuplicateReply,
     First,
     Rejection,
-    Remembered,
     ack_owed,
     answer_duplicate,
     judge,
+    judge_copy,
     refuse,
 )
 from oncewire.protocol.receiving import ReceivingChannel
@@ -110,7 +109,7 @@ def received_note(
     final: bool,
 ) -> Note:
     """Header facts and what was verified; `final`: this handler acts for the To Party."""
-    incoming, facts = stored.incoming, stored.facts
+    facts = stored.facts
     verified = final and is_verified(received, resolution.security)
     what = notes.Received(
         from_party=facts.from_party,
@@ -127,15 +126,7 @@ def received_note(
         split_number=facts.split_number,
         split_total=facts.split_total,
     )
-    return Note(
-        what,
-        incoming.message_id,
-        facts.ref_to,
-        incoming.channel,
-        incoming.epoch,
-        incoming.number,
-        transport=stored.transport,
-    )
+    return Note.about(stored.incoming, what, facts.ref_to, stored.transport)
 
 
 def duplicate_note(stored: StoredIncoming, answer: str, transport: str) -> Note:
@@ -354,7 +345,7 @@ class Arriving:
                     check_gathering(
                         self.context, self.tx, sender, message, split, self.facts, terms
                     )
-            judgement = judge(arrival, None, channel, terms, self.context.now())
+            judgement = judge(arrival, channel, terms, self.context.now())
             if isinstance(judgement, First) and not self.new:
                 check_not_refused(self.tx, sender, self.agreement, arrival.message_id)
         except EbxmlError as error:
@@ -376,8 +367,7 @@ class Arriving:
         if known is not None and self.final and is_verified(self.received, resolution.security):
             said = digest_of_copy(self.context, known, message, said)
         arrival = arrival_of(message, resolution, said, channel)
-        remembered = Remembered(arrival.message_id, digest)
-        judgement = judge(arrival, remembered, channel, resolution.terms, self.context.now())
+        other = judge_copy(arrival, digest, channel)
         if owed.signed and not can_sign(self.context, self.agreement):
             # The key is gone that could sign it anew; what was said before is still there.
             owed = NOTHING_OWED
@@ -385,8 +375,8 @@ class Arriving:
             plan = self._plan(owed)
         except EbxmlError:
             plan = self._plain_plan()
-        if not isinstance(judgement, Duplicate):
-            return self._refused(self.facts.from_party, judgement, plan)
+        if other is not None:
+            return self._refused(self.facts.from_party, other, plan)
         if known is not None:
             return self._duplicate(known, owed, plan)
         return NOTHING if gone is None else self._late_copy(gone, channel, owed, plan)

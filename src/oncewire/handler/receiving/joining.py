@@ -659,13 +659,7 @@ def _answer(
 ) -> None:
     """Refuse the part that made the document complete; its copies get the same answer."""
     incoming, errors = request.stored.incoming, (Error.of(error),)
-    note = Note(
-        replace(refused, split_id=None),
-        incoming.message_id,
-        channel=incoming.channel,
-        epoch=incoming.epoch,
-        number=incoming.number,
-    )
+    note = Note.about(incoming, replace(refused, split_id=None))
     context.write(
         tx, [note], terms_id=incoming.terms_id, peer=request.stored.peer, digest=incoming.digest
     )

@@ -11,7 +11,7 @@ from oncewire.agreement.agreement import Agreement, sender_of
 from oncewire.handler.actions import Warned
 from oncewire.handler.context import HandlerContext, is_told
 from oncewire.handler.facts import MESSAGE, word_for
-from oncewire.handler.perform import load_channel, perform
+from oncewire.handler.perform import journal_received, load_channel, perform
 from oncewire.handler.route import agreement_of_hop, is_receiver, peer_label
 from oncewire.journal.identity import identity_digest
 from oncewire.message.envelope import Error, ErrorClass, Message, MessageKind, Severity, is_trial
@@ -234,14 +234,6 @@ def take_it(
     now = context.now()
     done = stored.incoming.handed_over(now).confirmed(now)
     tx.save_incoming(done)
-    facts = {
-        "terms_id": done.terms_id,
-        "peer": stored.facts.from_party,
-        "digest": identity_digest(message),
-        "size": stored.facts.size,
-    }
+    digest = identity_digest(message)
     for what in (notes.HandedOver(), notes.Confirmed()):
-        note = Note(
-            what, done.message_id, stored.facts.ref_to, done.channel, done.epoch, done.number
-        )
-        context.write(tx, [note], **facts)  # type: ignore[arg-type]
+        journal_received(context, tx, stored, what, done, digest)

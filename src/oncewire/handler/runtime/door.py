@@ -26,7 +26,8 @@ from oncewire.wire.parcel import Received
 if TYPE_CHECKING:
     from oncewire.handler.runtime.commit_loop import CommitLoop
 
-# Connections: requests that wait at a hub for what the next hop says (SYNC-11).
+# Connections: requests that wait for the application's response or, at a hub, for what the next hop
+# says (SYNC-11).
 #
 # They end with the process, and the peer sees that they break. What they wait for is stored, or
 # can be asked for again.
@@ -71,9 +72,14 @@ class Connections:
 
     def give(self, relay: Relay) -> bool:
         """Hand over what came back; False: no connection waits for it any more."""
-        waiting = self._open.get((relay.sender, relay.message_id), ())
-        for connection in waiting:
+        for connection in self._open.get((relay.sender, relay.message_id), ()):
             connection.said.append(relay)
+        return self.wake(relay.sender, relay.message_id)
+
+    def wake(self, sender: str, message_id: str) -> bool:
+        """Something is there for a request; False: no connection waits for it any more."""
+        waiting = list(self._open.get((sender, message_id), ()))
+        for connection in waiting:
             connection.wake()
         return bool(waiting)
 
@@ -82,6 +88,13 @@ class Connections:
         for waiting in self._open.values():
             for connection in waiting:
                 connection.wake()
+
+
+async def _woken(event: asyncio.Event, awaited: Awaited) -> None:
+    """Until it is woken, or time is up."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(awaited.patience / SECOND):
+            await event.wait()
 
 
 # Relaying: a hub's waiting connections in the event loop.
@@ -134,9 +147,7 @@ class Relaying:
 
     async def _wait(self, connection: Connection, spoken: asyncio.Event) -> Answer:
         awaited = connection.awaited
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(awaited.patience / SECOND):
-                await spoken.wait()
+        await _woken(spoken, awaited)
         engine = self._loop.engine
         return await self._loop.do("relay", lambda: engine.relay(awaited, connection.said))
 
@@ -202,31 +213,6 @@ Trouble = Callable[[StoreProblem], Awaitable[None]]
 """Tells the operator what the store cannot do."""
 
 
-class _Connection:
-    """A connection that brought something, and may wait for the response to it."""
-
-    __slots__ = ("_gone", "key", "woken")
-
-    def __init__(self, gone: asyncio.Future[None] | None) -> None:
-        self._gone = gone
-        # Sender and MessageId of the request that it waits for.
-        self.key: tuple[str, str] | None = None
-        self.woken = asyncio.Event()
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the peer has hung up."""
-        return self._gone is not None and self._gone.done()
-
-    async def wait(self, seconds: float) -> None:
-        """Until it is woken, or has gone, or time is up."""
-        if self._gone is not None:
-            self._gone.add_done_callback(lambda _: self.woken.set())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.woken.wait()
-
-
 class Door:
     """Takes what arrives, and keeps connections open for the responses to their requests."""
 
@@ -236,24 +222,19 @@ class Door:
         self._relaying = relaying
         self._engine = loop.engine
         self._kill = loop.engine.context.kill
-        # Connections that wait for the response to their request, by its sender and MessageId.
-        self._replying: dict[tuple[str, str], list[_Connection]] = {}
-        loop.engine.context.state.replying = self._replying.keys()
+        # Those that wait for the response to their request.
+        self._replying = Connections()
+        loop.engine.context.state.replying = self._replying.requests
         self._stopping = False
 
     def stop(self) -> None:
         """No connection waits any longer."""
         self._stopping = True
-        for waiting in self._replying.values():
-            for connection in waiting:
-                connection.woken.set()
+        self._replying.wake_all()
 
     def reply_is_there(self, sender: str, message_id: str) -> bool:
         """Wake the connections that wait for it; False: none does any more."""
-        waiting = self._replying.get((sender, message_id), ())
-        for connection in waiting:
-            connection.woken.set()
-        return bool(waiting)
+        return self._replying.wake(sender, message_id)
 
     async def take(self, delivery: Delivery) -> Reply:
         """The transports' door. Whatever is wrong becomes a reply; nothing is raised but what
@@ -276,12 +257,16 @@ class Door:
             return Reply(503, retry_after=RETRY_AFTER, refused=True)
         except StoreProblem as problem:
             return await self._come_back(problem)
-        kept, connection = False, _Connection(delivery.gone)
+        kept, opened, woken = False, list[Connection](), asyncio.Event()
+
+        def wait(awaited: Awaited) -> None:
+            opened.append(self._replying.open(awaited, woken.set))
+
         try:
-            answer, known = await self._receive(inbound, source, delivery.allowance, connection)
+            answer, known = await self._receive(inbound, source, delivery.allowance, wait)
             kept = not answer.refused
-            if answer.awaited is not None:
-                answer = await self._reply_in_time(answer.awaited, connection)
+            for connection in opened:
+                answer = await self._reply_in_time(connection, woken, delivery.gone)
             return self._reply(answer, known=known)
         except StoreProblem as problem:
             # Not stored, so not acknowledged: the sender keeps it and comes back.
@@ -293,7 +278,8 @@ class Door:
             logger.exception("an arrival failed", extra={"address": source.address})
             return Reply(500)
         finally:
-            self._forget(connection)
+            for connection in opened:
+                self._replying.close(connection)
             # From here on its row names the file, or no row ever will.
             spool = self._engine.context.store.spool
             for name in inbound.stored.spooled:
@@ -308,9 +294,13 @@ class Door:
         return await self._loop.do("look", lambda: self._engine.expects(header))
 
     async def _receive(
-        self, inbound: Inbound, source: Source, allowance: Allowance, connection: _Connection
+        self,
+        inbound: Inbound,
+        source: Source,
+        allowance: Allowance,
+        wait: Callable[[Awaited], None],
     ) -> tuple[Answer, bool]:
-        """What goes back, and whether a partner is there."""
+        """What goes back, and whether a partner is there; `wait` is called for what it awaits."""
         known = False
 
         def receive() -> Answer:
@@ -325,8 +315,7 @@ class Door:
                 known = taken.partner_is_there
                 if taken.awaited is not None:
                     # Within the turn: what no connection waits for is not given to the application.
-                    connection.key = taken.awaited.sender, taken.awaited.message_id
-                    self._replying.setdefault(connection.key, []).append(connection)
+                    wait(taken.awaited)
                 return taken
             finally:
                 # It is over: what it cost counts against whatever comes next.
@@ -339,25 +328,21 @@ class Door:
         names = named_in(inbound.parcel.body) if named else ()
         return await self._relaying.receive(receive, names=names, aside=aside), known
 
-    def _forget(self, connection: _Connection) -> None:
-        """Stop waiting on a connection."""
-        key, connection.key = connection.key, None
-        if key is None:
-            return
-        waiting = self._replying[key]
-        waiting.remove(connection)
-        if not waiting:
-            del self._replying[key]
-
-    async def _reply_in_time(self, awaited: Awaited, connection: _Connection) -> Answer:
-        """Wait until the application answered a request, or time is up, or it was closed."""
+    async def _reply_in_time(
+        self, connection: Connection, woken: asyncio.Event, gone: asyncio.Future[None] | None
+    ) -> Answer:
+        """Wait until the application answered a request, or time is up, or it was closed. `gone`:
+        the peer has hung up."""
+        awaited = connection.awaited
         # A reply of the very turn that looks is not missed: it is registered already.
         answer = await self._loop.do("look", lambda: self._engine.reply_to(awaited))
         if answer is None and not self._stopping:
-            await connection.wait(awaited.patience / SECOND)
+            if gone is not None:
+                gone.add_done_callback(lambda _: woken.set())
+            await _woken(woken, awaited)
             answer = await self._loop.do("look", lambda: self._engine.reply_to(awaited))
-        if answer is None and connection.is_gone:
-            self._forget(connection)
+        if answer is None and gone is not None and gone.done():
+            self._replying.close(connection)
             await self._loop.do("overdue", lambda: self._engine.left_alone(awaited))
             return NOTHING
         if answer is None:

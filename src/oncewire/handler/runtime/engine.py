@@ -92,7 +92,7 @@ from oncewire.journal.row import JOURNAL_VERSION
 from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.notes import Note, Raise, Resolve, Started, Stopped
 from oncewire.protocol.states import ENDLESS, IncomingState
-from oncewire.store.records import StoredIncoming, StoredParcel
+from oncewire.store.records import StoredParcel
 from oncewire.wire.parcel import Parcel, Received
 
 logger = logging.getLogger("oncewire.handler")
@@ -428,22 +428,8 @@ class Engine:
     ) -> list[GivenMessage]:
         """Hand messages to the application; to be believed only after the commit. `one_by_one`:
         of each channel one, and the next when that is confirmed. `by`: who takes them."""
-        return [given.taken for given in self._hand_over(limit, lease, room, one_by_one, by)]
-
-    def take(self, limit: int, lease: Duration) -> list[StoredIncoming]:
-        """Like `hand_over`, but returns stored records without payloads."""
-        return [given.stored for given in self._hand_over(limit, lease)]
-
-    def _hand_over(
-        self,
-        limit: int,
-        lease: Duration,
-        room: deliver.Room | None = None,
-        one_by_one: bool = False,
-        by: str | None = None,
-    ) -> list[deliver.Given]:
         with self.context.transition(by) as tx:
-            found = deliver.hand_over(
+            given = deliver.hand_over(
                 self.context,
                 tx,
                 limit,
@@ -454,10 +440,10 @@ class Engine:
             )
         if lease >= ENDLESS and self.context.store.fellows is not None:
             # The application is called with them by this process, and by no other.
-            keys = [(given.taken.sender, given.taken.message_id) for given in found]
+            keys = [(taken.sender, taken.message_id) for taken in given]
             self.context.state.offering.update(keys)
             self.context.state.offered += keys
-        return found
+        return given
 
     def still_offered(self, sender: str, message_id: str) -> bool:
         """Whether the application may be called once more with a message that it refused: not

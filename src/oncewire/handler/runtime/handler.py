@@ -452,14 +452,6 @@ class Handler:
             handed.kept = new
             return new
 
-    async def notices(self, limit: int = 16) -> list[Notice]:
-        """Failures that the application was not told of yet; each is told until confirmed."""
-        return await self.loop.do("look", lambda: self.engine.notices(limit))
-
-    async def confirm_notice(self, notice_id: str) -> bool:
-        """The caller knows of the failure; saying so twice is the same as once."""
-        return await self.loop.do("told", lambda: self.engine.confirm_notice(notice_id))
-
     async def ping(self, cpa_id: str, timeout: float) -> bool:
         """Whether the partner's handler answers a Ping within the time; TransportProblem: the
         Ping certainly did not reach it, and why."""

@@ -442,7 +442,7 @@ def hold_message(context: HandlerContext, tx: Transaction, message_id: str, *, h
         sent = tx.outgoing(message_id)
         at = sent.outgoing if sent is not None else tx.incoming_by_id(message_id)[0].incoming
         what = HoldSet() if held else HoldLifted()
-        note = Note(what, message_id, channel=at.channel, epoch=at.epoch, number=at.number)
+        note = Note.about(at, what)
         context.write(tx, [note])
         return
     for gone in tx.removed(message_id):

@@ -42,14 +42,14 @@ from oncewire.protocol.notes import (
 )
 from oncewire.protocol.receiver import (
     Arrival,
-    Duplicate,
     First,
+    Judgement,
     Refused,
-    Remembered,
     TurnedAway,
     give_up_gap,
     hold_deadline,
     judge,
+    judge_copy,
     refuse,
 )
 from oncewire.protocol.receiving import ReceivingChannel
@@ -409,7 +409,7 @@ class ReceivingSide:
         self._on_hop = Place(stream.receiver, self.terms_id, hop, peer.party)
         self._key = stream.channel
         self._channel = None if self._key is None else ReceivingChannel.open(self._key, self.terms)
-        self._known: dict[str, Remembered] = {}
+        self._known: dict[str, str] = {}
         self._letters: dict[str, Letter] = {}
         self._late: Letter | None = None
         self._handed_at: Instant = 0
@@ -433,19 +433,22 @@ class ReceivingSide:
         sequence = None if letter.does("number_again") else letter.sequence
         arrival = Arrival(letter.message_id, digest, letter.stamp, sequence, letter.expires_at)
         known = self._known.get(letter.message_id)
-        now = when + self._handler.skew
+        judged: Judgement | None
         if known is None and answer == REFUSED:
             fault = ValueNotRecognized("the year says so", location="//Service")
             self._refuse(when, journey, refuse(arrival, fault, self._channel, self.terms))
             return
-        judged = judge(arrival, known, self._channel, self.terms, now)
+        if known is not None:
+            judged = judge_copy(arrival, known, self._channel)
+        else:
+            judged = judge(arrival, self._channel, self.terms, when + self._handler.skew)
         if isinstance(judged, First):
             self._store(when, letter, judged, digest)
             if self.gather is not None:
                 self.gather(when, journey)
             else:
                 self.acknowledge(when, journey)
-        elif isinstance(judged, Duplicate):
+        elif judged is None:
             what = notes.Duplicate(self.terms.duplicate_answer.value)
             self.write(when, Note(what, letter.message_id, channel=self._key), digest)
             self.acknowledge(when, journey)
@@ -455,7 +458,7 @@ class ReceivingSide:
     def arrive_plainly(self, when: Instant, letter: Letter) -> None:
         """The only attempt of a message gets through that belongs to no order."""
         arrival = Arrival(letter.message_id, letter.digest, letter.stamp)
-        judged = judge(arrival, None, None, self.terms, when + self._handler.skew)
+        judged = judge(arrival, None, self.terms, when + self._handler.skew)
         if isinstance(judged, First):
             self._store(when, letter, judged, letter.digest)
 
@@ -470,7 +473,7 @@ class ReceivingSide:
 
     def _take(self, when: Instant, letter: Letter, judged: First, digest: str) -> None:
         """Store the first copy of a message."""
-        self._known[letter.message_id] = Remembered(letter.message_id, digest)
+        self._known[letter.message_id] = digest
         self._letters[letter.message_id] = letter
         if judged.channel is not None:
             letter.epoch = judged.channel.epoch

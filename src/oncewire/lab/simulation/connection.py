@@ -257,17 +257,16 @@ class Door:
 
     def __init__(self, machine: Node) -> None:
         self._machine = machine
-        # Connections that wait for the response to their request, by sender and MessageId.
-        self.waiting: dict[tuple[str, str], list[Callable[[], None]]] = {}
+        # Connections that wait for the response to their request.
+        self.replying = Connections()
         # Connections that wait for what the next hop says.
         self.relaying = Connections()
 
     def close(self) -> None:
         """Close all connections, because the process is gone."""
-        for _, message_id in self.waiting:
+        for _, message_id in self.replying.requests:
             self._alone(message_id)
-        self.waiting.clear()
-        self.relaying = Connections()
+        self.replying, self.relaying = Connections(), Connections()
 
     # --- what leaves ---
 
@@ -439,15 +438,10 @@ class Door:
     def _reply_in_time(self, engine: Engine, awaited: Awaited, respond: Respond) -> None:
         """Wait until the application answered a request, or time is up."""
         machine, open_ = self._machine, [True]
-        key = (awaited.sender, awaited.message_id)
 
         def finish(answer: Answer) -> None:
             open_[0] = False
-            waiting = self.waiting.get(key, [])
-            if look in waiting:
-                waiting.remove(look)
-            if not waiting:
-                self.waiting.pop(key, None)
+            self.replying.close(connection)
             self._note_reply(awaited.message_id, answer)
             respond(answer)
 
@@ -469,7 +463,7 @@ class Door:
             done = ending is Ending.DONE
             finish(found[0] if done else Answer(503, retry_after=RETRY_AFTER))
 
-        self.waiting.setdefault(key, []).append(look)
+        connection = self.replying.open(awaited, look)
         look()
         if open_[0]:
             machine.clock.after(awaited.patience, overdue)
@@ -483,13 +477,6 @@ class Door:
         kept = machine.ledger.replies[machine.name, message_id]
         if body not in kept:
             kept.append(body)
-
-    def answered(self, sender: str, message_id: str) -> int:
-        """The response to a request is stored: connections that wait look; returns how many."""
-        waiting = list(self.waiting.get((sender, message_id), ()))
-        for look in waiting:
-            look()
-        return len(waiting)
 
     def _alone(self, message_id: str) -> None:
         ledger, name = self._machine.ledger, self._machine.name

@@ -365,7 +365,7 @@ class Machine:
             keys = None
         node = HandlerContext(self.name, self.store, Agreements(papers), self.world, keys=keys)
         node.application_called = self.name in self.setting.called
-        node.state.replying = self.door.waiting.keys()
+        node.state.replying = self.door.replying.requests
         node.state.relaying = self.door.relaying.requests
         return Engine(node)
 
@@ -576,7 +576,7 @@ class Machine:
 
     def _let_reply(self, reply: PostReply) -> None:
         """The connections that wait get it; where none does, it travels on its own."""
-        waiting = self.door.answered(reply.sender, reply.message_id)
+        waiting = self.door.replying.wake(reply.sender, reply.message_id)
         if reply.post is not None and waiting:
             self._left_on_connection(reply.post)
         elif reply.post is not None:
