@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from oncewire.agreement.agreement import ActionBinding, Agreement, Direction
+from oncewire.agreement.agreement import (
+    ActionBinding,
+    Agreement,
+    Direction,
+    EndpointType,
+    address_of,
+)
 from oncewire.agreement.check import Finding, Severity
 from oncewire.agreement.check.dangers import check
 from oncewire.agreement.check.exposure import Abilities
 from oncewire.agreement.cppa.document import read_document
 from oncewire.agreement.cppa.reader import read_cpa
-from oncewire.agreement.resolve import addresses, binding_listed, channel_of, endpoint_type
+from oncewire.agreement.resolve import binding_listed, channel_of, endpoint_type
 from oncewire.agreement.rules import signal_terms
 from oncewire.agreement.toml import Load, read_toml
 from oncewire.errors import AgreementProblem, OncewireError
@@ -110,6 +116,20 @@ class Outbound:
     def address(self, transport: str) -> str | None:
         """Where to send on that transport."""
         return dict(self.addresses).get(transport)
+
+
+def addresses(
+    agreement: Agreement, binding: ActionBinding, kind: EndpointType
+) -> tuple[tuple[str, str], ...]:
+    """Where messages under the binding go: to the hub if there is one, else to the partner."""
+    endpoints = binding.endpoints
+    if agreement.via is not None and agreement.via.endpoints:
+        endpoints = agreement.via.endpoints
+    found = [
+        (transport, address_of(endpoints, transport, kind))
+        for transport in binding.terms.transports
+    ]
+    return tuple((transport, address) for transport, address in found if address is not None)
 
 
 def outbound(

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from oncewire.journal.predicates.context import OF_JOURNALS, ViolationKind
+from oncewire.journal.predicates.context import ViolationKind
 from oncewire.journal.row import JOURNAL_VERSION, Row
 from oncewire.lab.sample_year.generate import rows_of_year
 from oncewire.lab.sample_year.plan import Plan, make_plan
@@ -24,6 +24,22 @@ from oncewire.pipeline.sources.ingest import placed, survey_place, write_ranges
 from oncewire.store.sqlite.store import SqliteStore
 
 SEED = 20250101
+
+OF_JOURNALS = frozenset(
+    {
+        ViolationKind.HOLE,
+        ViolationKind.TRIMMED,
+        ViolationKind.CUT_OFF,
+        ViolationKind.UNSTARTED,
+        ViolationKind.OTHER_TERMS,
+        ViolationKind.COPIED,
+        ViolationKind.RESTORED,
+        ViolationKind.CLOCK,
+        ViolationKind.UNCHAINED,
+        ViolationKind.UNREADABLE,
+    }
+)
+"""Kinds of what is wrong with a journal itself."""
 
 PROMISES = {kind.value for kind in ViolationKind} - OF_JOURNALS
 """Every kind of violation that can be planted."""

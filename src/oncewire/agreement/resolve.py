@@ -17,7 +17,6 @@ from oncewire.agreement.agreement import (
     Direction,
     EndpointType,
     Found,
-    address_of,
     place_under,
 )
 from oncewire.agreement.rules import weigh
@@ -127,20 +126,6 @@ def endpoint_type(kind: MessageKind, *, reply: bool) -> EndpointType:
     if kind is MessageKind.ERROR:
         return EndpointType.ERROR
     return EndpointType.RESPONSE if reply else EndpointType.REQUEST
-
-
-def addresses(
-    agreement: Agreement, binding: ActionBinding, kind: EndpointType
-) -> tuple[tuple[str, str], ...]:
-    """Where messages under the binding go: to the hub if there is one, else to the partner."""
-    endpoints = binding.endpoints
-    if agreement.via is not None and agreement.via.endpoints:
-        endpoints = agreement.via.endpoints
-    found = [
-        (transport, address_of(endpoints, transport, kind))
-        for transport in binding.terms.transports
-    ]
-    return tuple((transport, address) for transport, address in found if address is not None)
 
 
 # --- which binding -----------------------------------------------------------------------------

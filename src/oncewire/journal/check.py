@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -452,32 +452,20 @@ def check_journal(
     context.homes.update({row.node: {row.node} for row in ordered if row.node not in context.homes})
     doubts(context, found)
     judged = _judge(ordered, context)
-    if context.forget(judged.findings):
+    if context.forget(judged.violations):
         judged = _judge(ordered, context)
-    findings = told_once([*findings, *found.findings, *context.problems, *judged.findings])
-    return JournalReport(
+    findings = told_once([*findings, *found.findings, *context.problems, *judged.violations])
+    return replace(
+        judged,
         violations=tuple(found for found in findings if found.predicate != QUARANTINE),
         quarantined=tuple(found for found in findings if found.predicate == QUARANTINE),
         rows=len(every),
         nodes=len({row.node for row in every}),
-        messages=judged.messages,
-        outcomes=judged.outcomes,
-        extents=judged.extents,
-        parts=judged.parts,
     )
 
 
-class _Judged(NamedTuple):
-    """What the folds show together."""
-
-    findings: list[Violation]
-    outcomes: Counter[str]
-    extents: Counter[str]
-    messages: int
-    parts: int
-
-
-def _judge(ordered: list[Row], context: Context) -> _Judged:
+def _judge(ordered: list[Row], context: Context) -> JournalReport:
+    """What the folds show together, with all that was found in one place."""
     findings: list[Violation] = []
     outcomes: Counter[str] = Counter()
     extents: Counter[str] = Counter()
@@ -500,7 +488,7 @@ def _judge(ordered: list[Row], context: Context) -> _Judged:
     findings += fold_messages(_grouped(trials, message_key), context)
     findings += fold_channels(_grouped(ordered, channel_key), context)
     findings += fold_documents(_grouped(ordered, document_key), context)
-    return _Judged(findings, outcomes, extents, messages, parts)
+    return JournalReport(tuple(findings), (), len(ordered), 0, messages, outcomes, extents, parts)
 
 
 def told_once(findings: Iterable[Violation]) -> list[Violation]:

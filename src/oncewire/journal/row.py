@@ -69,9 +69,6 @@ def machine_of(boot: str) -> str | None:
 # The types are Python's `int` (64 bits, signed) and `str`; instants and durations are `int`.
 
 
-INT64_MAX = 2**63 - 1
-
-
 class Column(NamedTuple):
     """One column: its name, `int` or `str`, and whether it may be empty."""
 

@@ -207,15 +207,17 @@ LOOK_AT = 10_000
 """Held messages that one look goes through; they are bounded by the windows of the streams."""
 
 
-def _ahead(context: HandlerContext, message: Message) -> Agreement | None:
-    header = message.header
-    return context.agreements.toward(header.to_party, header.service)
+def _ahead(context: HandlerContext, stored: StoredIncoming) -> Agreement | None:
+    """The agreement that it can go on under; None: there is none, or it has no bytes any more."""
+    message = _stranded_message(context, stored)
+    if message is None:
+        return None
+    return context.agreements.toward(message.header.to_party, message.header.service)
 
 
 def go_on(context: HandlerContext, tx: Transaction, stored: StoredIncoming) -> bool:
     """A held message's turn has come to go on; False: it cannot, and the operator is called."""
-    message = _stranded_message(context, stored)
-    ahead = None if message is None else _ahead(context, message)
+    ahead = _ahead(context, stored)
     if ahead is None:
         problem = f"no agreement leads on to {stored.facts.to_party} any more"
         incoming = stored.incoming
@@ -234,8 +236,7 @@ def resume_stranded_hops(
         if not is_stranded(context, tx, listed):
             continue
         stored = _whole(context, tx, listed)
-        message = None if stored is None else _stranded_message(context, stored)
-        ahead = None if message is None else _ahead(context, message)
+        ahead = None if stored is None else _ahead(context, stored)
         if stored is not None and ahead is not None:
             _forward(context, tx, stored, ahead)
 
@@ -271,9 +272,7 @@ def resume_stranded(context: HandlerContext, tx: Transaction, message_id: str) -
     """The operator's word that the way is there again; False: no such message is stranded."""
     found = _stranded(context, tx, message_id)
     for stored in found:
-        message = _stranded_message(context, stored)
-        ahead = None if message is None else _ahead(context, message)
-        if ahead is None:
+        if _ahead(context, stored) is None:
             raise NotAllowed(
                 f"no agreement leads on to {stored.facts.to_party}",
                 remedy="put back the agreement with that party, or with a hub that reaches it",

@@ -241,8 +241,8 @@ def _close(
         call_operator(context, tx, problem)
         channel = None
     if channel is not None:
-        settled, effects = close_number(before, channel, "damaged, and given up by the operator")
-        follow(context, tx, settled, effects)
+        why = "damaged, and given up by the operator"
+        follow(context, tx, *close_number(before, channel, why))
     resolve_incidents(context, tx, Resolve(incoming.message_id), incoming.channel)
     context.state.actions += [Decided(incoming.sender, incoming.message_id), Ready(1)]
 

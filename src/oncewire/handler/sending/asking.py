@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from msgspec.structs import replace
 
 from oncewire.agreement.agreement import Agreement
@@ -22,14 +25,13 @@ from oncewire.wire import answers, codec
 
 def ping(context: HandlerContext, agreement: Agreement) -> str:
     """Ask whether the partner's handler is there; returns the MessageId of the question."""
-    _check_address(context, agreement, MessageKind.PING)
-    route = signal_route(agreement, MessageKind.PING)
-    envelope = envelope_for(context, route)
-    question = answers.ping_like(_ours(agreement, envelope, envelope.message_id), envelope)
-    answer = StoredAnswer(envelope.message_id, question.kind, seal(context, question, route))
-    post_signal(context, agreement, answer, ping_id=envelope.message_id)
-    context.state.pings.add(envelope.message_id)
-    return envelope.message_id
+
+    def ask(envelope: answers.Envelope) -> Message:
+        return answers.ping_like(_ours(agreement, envelope, envelope.message_id), envelope)
+
+    message_id = _post(context, agreement, MessageKind.PING, ask)
+    context.state.pings.add(message_id)
+    return message_id
 
 
 def ask_status(context: HandlerContext, tx: Transaction, message_id: str) -> None:
@@ -66,11 +68,7 @@ def ask_status(context: HandlerContext, tx: Transaction, message_id: str) -> Non
         # to the To Party. That one knows no name but the From Party's.
         names = replace(asked.header, from_party=own, to_party=partner, cpa_id=agreement.cpa_id)
         asked = replace(asked, header=names)
-    _check_address(context, agreement, MessageKind.STATUS_REQUEST)
-    route = signal_route(agreement, MessageKind.STATUS_REQUEST)
-    question = answers.ask_status(asked, envelope_for(context, route))
-    answer = StoredAnswer(question.header.message_id, question.kind, seal(context, question, route))
-    post_signal(context, agreement, answer)
+    _post(context, agreement, MessageKind.STATUS_REQUEST, partial(answers.ask_status, asked))
 
 
 def ask_for_unknown(
@@ -88,12 +86,11 @@ def ask_for_unknown(
                 remedy="ask without naming a partner: its receiver is known",
             )
         return False
-    _check_address(context, agreement, MessageKind.STATUS_REQUEST)
-    route = signal_route(agreement, MessageKind.STATUS_REQUEST)
-    envelope = envelope_for(context, route)
-    question = answers.ask_status(_ours(agreement, envelope, message_id), envelope)
-    answer = StoredAnswer(question.header.message_id, question.kind, seal(context, question, route))
-    post_signal(context, agreement, answer)
+
+    def ask(envelope: answers.Envelope) -> Message:
+        return answers.ask_status(_ours(agreement, envelope, message_id), envelope)
+
+    _post(context, agreement, MessageKind.STATUS_REQUEST, ask)
     context.state.asked.add((agreement.cpa_id, message_id))
     return True
 
@@ -113,11 +110,23 @@ def _ours(agreement: Agreement, envelope: answers.Envelope, message_id: str) -> 
     return Message(envelope.form.dialect, MessageKind.NORMAL, header)
 
 
-def _check_address(context: HandlerContext, agreement: Agreement, kind: MessageKind) -> None:
-    """Said at once: a caller that waited for an answer would wait in vain."""
+def _post(
+    context: HandlerContext,
+    agreement: Agreement,
+    kind: MessageKind,
+    ask: Callable[[answers.Envelope], Message],
+) -> str:
+    """Send a question; returns its MessageId. Where there is no address, that is said at once: a
+    caller that waited for an answer would wait in vain."""
     if not signal_ways(context, agreement, kind):
         raise AgreementProblem(
             f"{peer_label(agreement)} has no address to ask at",
             key="partner",
             remedy=f"name one in agreement {agreement.cpa_id}",
         )
+    route = signal_route(agreement, kind)
+    envelope = envelope_for(context, route)
+    question, asked = ask(envelope), envelope.message_id
+    answer = StoredAnswer(asked, kind, seal(context, question, route))
+    post_signal(context, agreement, answer, ping_id=asked if kind is MessageKind.PING else "")
+    return asked

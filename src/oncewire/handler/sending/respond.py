@@ -463,5 +463,4 @@ def _close(context: HandlerContext, tx: Transaction, stored: StoredIncoming, pro
     )
     channel = None if incoming.channel is None else tx.receiving_channel(incoming.channel)
     if channel is not None:
-        settled, effects = close_number(stored.incoming, channel)
-        follow(context, tx, settled, effects)
+        follow(context, tx, *close_number(stored.incoming, channel))

@@ -98,22 +98,6 @@ class Violation(NamedTuple):
 QUARANTINE = "journal"
 """The `predicate` of what is wrong with the journal itself, so that promises cannot be judged."""
 
-OF_JOURNALS: frozenset[str] = frozenset(
-    {
-        ViolationKind.HOLE,
-        ViolationKind.TRIMMED,
-        ViolationKind.CUT_OFF,
-        ViolationKind.UNSTARTED,
-        ViolationKind.OTHER_TERMS,
-        ViolationKind.COPIED,
-        ViolationKind.RESTORED,
-        ViolationKind.CLOCK,
-        ViolationKind.UNCHAINED,
-        ViolationKind.UNREADABLE,
-    }
-)
-"""Its kinds."""
-
 EVIDENT: frozenset[str] = frozenset(
     {ViolationKind.TWICE, ViolationKind.ALTERED, ViolationKind.UNSIGNED}
 )

@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from oncewire.errors import SpoolElsewhere, StoreCorrupt, StoreFull, StoreGone, StoreProblem
-from oncewire.journal.identity import START
 from oncewire.store.records import StoreMark
 from oncewire.store.spool import MARK
-from oncewire.store.sql.origin import Migration, check_known, compare, migrations_of
+from oncewire.store.sql.origin import (
+    Migration,
+    check_known,
+    compare,
+    head_of,
+    mark_of,
+    migrations_of,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -353,10 +359,7 @@ def read_mark(connection: psycopg.Connection[tuple[object, ...]], url: str) -> S
     if not version_of(connection, url):
         return None
     rows = connection.execute("SELECT store_id, journal, head FROM node, counter").fetchall()
-    if not rows:
-        return None
-    store_id, journal, head = rows[0]
-    return StoreMark(str(store_id or ""), int(str(journal)), _hex(head))
+    return mark_of(rows)
 
 
 def check_mark(
@@ -371,9 +374,5 @@ def check_mark(
             rows = connection.execute(
                 "SELECT since FROM journal_row WHERE seq = $1", (known.journal + 1,)
             ).fetchall()
-            head = _hex(rows[0][0]) if rows and rows[0][0] is not None else ""
+            head = head_of(rows[0][0]) if rows and rows[0][0] is not None else ""
     compare(place(url), known, found, head)
-
-
-def _hex(head: object) -> str:
-    return (head if isinstance(head, bytes) else START).hex()

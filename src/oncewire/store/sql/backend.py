@@ -16,7 +16,6 @@ from oncewire.message.instant import Duration, Instant
 from oncewire.protocol.receiving import ReceivingChannel
 from oncewire.protocol.sending import SendingChannel
 from oncewire.protocol.states import Outgoing
-from oncewire.protocol.terms import Terms
 from oncewire.store.records import REFUSALS_KEPT, REFUSALS_MAX, Damage, Incident, Refusal, Removed
 from oncewire.store.sql.mending import (
     BAD_BYTES,
@@ -30,6 +29,7 @@ from oncewire.store.sql.mending import (
     UNANSWERED,
     damaged_in,
 )
+from oncewire.store.sql.reader import SqlReader
 from oncewire.store.sql.rows import (
     ANSWER,
     DOCUMENTS,
@@ -43,7 +43,6 @@ from oncewire.store.sql.rows import (
     REFUSAL,
     REMOVED,
     SENDING,
-    TERMS,
     has_state,
     list_outgoing,
     mended_incoming,
@@ -57,7 +56,6 @@ from oncewire.store.sql.rows import (
     read_sending,
     read_stored_incoming,
     read_stored_outgoing,
-    read_terms,
     whole,
 )
 from oncewire.store.sql.search_index import SearchIndex
@@ -221,6 +219,8 @@ class SqlBackend:
         self.begin_turn, self.let_go = session.begin_turn, session.let_go
         self.begin_steps, self.keep_steps = session.begin_steps, session.keep_steps
         self.applied = session.applied
+        reader = SqlReader(session.run, session.dialect)
+        self.terms, self.agreement = reader.terms, reader.agreement
         self._numbers = MessageNumbers(session)
         self._checks = RowCheck(session.columns)
         self._index = SearchIndex(session)
@@ -259,15 +259,6 @@ class SqlBackend:
     def counters(self) -> dict[str, int]:
         select = f"SELECT {', '.join(COUNTERS)} FROM counter WHERE id = 1"  # noqa: S608
         return dict(zip(COUNTERS, self._run(select)[0], strict=True))
-
-    def terms(self, terms_id: str) -> Terms | None:
-        rows = self._run(TERMS, (terms_id,))
-        return read_terms(terms_id, rows[0][0]) if rows else None
-
-    def agreement(self, agreement_id: str) -> str | None:
-        select = "SELECT content FROM agreement WHERE agreement_id = ?"
-        rows = self._run(select, (agreement_id,))
-        return str(rows[0][0]) if rows else None
 
     def sending_channel(self, key: str) -> SendingChannel | None:
         select = f"SELECT {', '.join(SENDING)} FROM sending_channel WHERE key = ?"  # noqa: S608

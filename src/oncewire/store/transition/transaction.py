@@ -329,8 +329,7 @@ class WorkTransaction:
         return self._work.count("ready")
 
     def incoming(self, sender: str, message_id: str) -> StoredIncoming | None:
-        rows, key = self._work.incoming.rows, (sender, message_id)
-        row = rows[key] if key in rows else self._work.received(key)
+        row = self._found(sender, message_id)
         return None if row is None else self._whole(row)
 
     def incoming_by_id(self, message_id: str) -> list[StoredIncoming]:
@@ -352,9 +351,12 @@ class WorkTransaction:
                 work.bytes.learn(work.bytes.answers, key, answered)
         return whole(row, content, answer)
 
-    def _received(self, sender: str, message_id: str) -> IncomingRow:
+    def _found(self, sender: str, message_id: str) -> IncomingRow | None:
         rows, key = self._work.incoming.rows, (sender, message_id)
-        row = rows[key] if key in rows else self._work.received(key)
+        return rows[key] if key in rows else self._work.received(key)
+
+    def _received(self, sender: str, message_id: str) -> IncomingRow:
+        row = self._found(sender, message_id)
         if row is None:
             raise unknown(message_id)
         return row
@@ -423,7 +425,8 @@ class WorkTransaction:
         late = [
             (number, key)
             for number, key in table.answers.keys
-            if self._is_overdue(table.row(key).stored.incoming, now)
+            for incoming in (table.row(key).stored.incoming,)
+            if self._is_late(incoming.received_at, incoming.terms_id, now)
         ]
         if not self._work.complete:
             beyond = [
@@ -434,9 +437,6 @@ class WorkTransaction:
             late = sorted([*late, *beyond])[:limit]
             self._work.load_incoming([key[1] for _, key in late])
         return self._listed(late[:limit])
-
-    def _is_overdue(self, incoming: Incoming, now: Instant) -> bool:
-        return self._is_late(incoming.received_at, incoming.terms_id, now)
 
     def _is_late(self, received_at: Instant, terms_id: str, now: Instant) -> bool:
         try:
