@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from oncewire.journal.identity import START
 from oncewire.message.envelope import MessageKind
 from oncewire.message.instant import SECOND, Duration, Instant
 from oncewire.protocol.states import Incoming, IncomingState, Outgoing, OutgoingState
@@ -21,6 +23,18 @@ class StoreMark(Struct, frozen=True, gc=False):
     journal: int
     # The head of the chain behind the last of them, in hex.
     head: str
+
+    @classmethod
+    def read(cls, rows: Sequence[Sequence[object]]) -> StoreMark | None:
+        """Of a row with the store's id, its journal's last row and the head of its chain."""
+        for store_id, journal, head in rows:
+            return cls(str(store_id or ""), int(str(journal)), cls.head_of(head))
+        return None
+
+    @staticmethod
+    def head_of(head: object) -> str:
+        """The head of a chain, as a mark has it."""
+        return (head if isinstance(head, bytes) else START).hex()
 
 
 class JournalSpan(NamedTuple):

@@ -14,14 +14,7 @@ from uuid import uuid4
 from oncewire.errors import SpoolElsewhere, StoreCorrupt, StoreFull, StoreGone, StoreProblem
 from oncewire.store.records import StoreMark
 from oncewire.store.spool import MARK
-from oncewire.store.sql.origin import (
-    Migration,
-    check_known,
-    compare,
-    head_of,
-    mark_of,
-    migrations_of,
-)
+from oncewire.store.sql.origin import Migration, check_known, compare, migrations_of
 
 if TYPE_CHECKING:
     import psycopg
@@ -359,7 +352,7 @@ def read_mark(connection: psycopg.Connection[tuple[object, ...]], url: str) -> S
     if not version_of(connection, url):
         return None
     rows = connection.execute("SELECT store_id, journal, head FROM node, counter").fetchall()
-    return mark_of(rows)
+    return StoreMark.read(rows)
 
 
 def check_mark(
@@ -374,5 +367,5 @@ def check_mark(
             rows = connection.execute(
                 "SELECT since FROM journal_row WHERE seq = $1", (known.journal + 1,)
             ).fetchall()
-            head = head_of(rows[0][0]) if rows and rows[0][0] is not None else ""
+            head = StoreMark.head_of(rows[0][0]) if rows and rows[0][0] is not None else ""
     compare(place(url), known, found, head)

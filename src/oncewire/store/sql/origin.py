@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from importlib import resources
 
 from oncewire.errors import StoreProblem, StoreReplaced
-from oncewire.journal.identity import START
 from oncewire.journal.row import check_version
 from oncewire.store.records import StoreMark
 
@@ -85,18 +84,6 @@ def known_node(place: object, wanted: str | None, found: Sequence[object], kind:
             remedy=f"name another {kind}, or correct the node's name",
         )
     return node
-
-
-def mark_of(rows: Sequence[Sequence[object]]) -> StoreMark | None:
-    """The mark that a row of the store's id, its journal and the head of its chain tells."""
-    for store_id, journal, head in rows:
-        return StoreMark(str(store_id or ""), int(str(journal)), head_of(head))
-    return None
-
-
-def head_of(head: object) -> str:
-    """The head of a chain, as a mark has it."""
-    return (head if isinstance(head, bytes) else START).hex()
 
 
 def compare(place: object, known: StoreMark, found: StoreMark | None, head: str) -> None:

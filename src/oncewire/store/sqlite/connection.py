@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING
 from oncewire.errors import StoreCorrupt, StoreDamaged, StoreFull, StoreGone, StoreProblem
 from oncewire.store.records import StoreMark
 from oncewire.store.spool import GOES_ON
-from oncewire.store.sql.origin import (
-    Migration,
-    check_known,
-    compare,
-    head_of,
-    mark_of,
-    migrations_of,
-    once,
-    replaced,
-)
+from oncewire.store.sql.origin import Migration, check_known, compare, migrations_of, once, replaced
 
 if TYPE_CHECKING:
     import apsw
@@ -223,7 +214,7 @@ def read_mark(connection: apsw.Connection) -> StoreMark | None:
     rows = connection.execute(
         f"SELECT {chosen[0]}, journal, {chosen[1]} FROM node, counter"  # noqa: S608
     ).fetchall()
-    return mark_of(rows)
+    return StoreMark.read(rows)
 
 
 def check_mark(path: Path, known: StoreMark, vfs: str | None = None) -> None:
@@ -257,7 +248,7 @@ def _head_at(connection: apsw.Connection, seq: int, found: StoreMark) -> str:
     if "since" not in _columns(connection, "journal_row"):
         return ""
     rows = connection.execute("SELECT since FROM journal_row WHERE seq = ?", (seq + 1,)).fetchall()
-    return head_of(rows[0][0]) if rows and rows[0][0] is not None else ""
+    return StoreMark.head_of(rows[0][0]) if rows and rows[0][0] is not None else ""
 
 
 def _columns(connection: apsw.Connection, table: str) -> set[str]:
