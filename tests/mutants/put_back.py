@@ -101,8 +101,7 @@ PUT_BACK: tuple[PutBack, ...] = (
     PutBack.change(
         "B11 a closed request leaves a gap",
         f"{_REPLY}:_close",
-        "settled, effects = close_number(stored.incoming, channel)\n"
-        "follow(context, tx, settled, effects)",
+        "follow(context, tx, *close_number(stored.incoming, channel))",
         "pass",
     ),
     PutBack.named(

@@ -9,6 +9,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
+from oncewire.wire.security.algorithms import DIGEST_URIS, SIGNATURE_URIS, AlgorithmPolicy
+
+WITH_SHA1 = AlgorithmPolicy(frozenset(SIGNATURE_URIS), frozenset(DIGEST_URIS))
+"""What agreements of the first years allow, which name rsa-sha1 and sha1."""
+
 NOW = int(datetime(2026, 6, 1, tzinfo=UTC).timestamp()) * 1_000_000
 _DAY = timedelta(days=1)
 Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey

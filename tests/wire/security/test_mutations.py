@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from oncewire.errors import SecurityFailure
-from oncewire.wire.security import algorithms, signature
+from oncewire.wire.security import signature
 from oncewire.wire.security.certificates import Trust
 from oncewire.wire.security.encryption import (
     DATA_URIS,
@@ -83,9 +83,7 @@ def _believe(envelope: bytes) -> None:
     parts = [forger.good_part()]
     for trust in (Trust((who,)), anchored):
         try:
-            verified = signature.verify_signature(
-                envelope, parts, trust, keys.NOW, algorithms.WITH_SHA1
-            )
+            verified = signature.verify_signature(envelope, parts, trust, keys.NOW, keys.WITH_SHA1)
         except SecurityFailure:
             continue
         assert b"m-1001@alpha.example" in verified.octets

@@ -194,7 +194,7 @@ def test_a_message_without_signature_is_refused() -> None:
 
 def test_sha1_needs_the_agreements_word() -> None:
     signed = _signed(choice=SigningChoice("rsa-sha1", "sha1"))
-    assert _verify(signed, "rsa", algorithms.WITH_SHA1)
+    assert _verify(signed, "rsa", keys.WITH_SHA1)
     with pytest.raises(SecurityFailure, match="rsa-sha1 is not allowed"):
         _verify(signed, "rsa")
     with pytest.raises(SecurityFailure, match="digest algorithm sha1"):

@@ -193,7 +193,8 @@ def timing_of(
     else:
         began, over = stored.outgoing.submitted_at, stored.outgoing.state in FINAL_OUTGOING
         in_parts = reader.document("", stored.outgoing.message_id) is not None
-        marks, turns = _SENDER, _parts_key if in_parts else _sending_key
+        # The parts of a document wait, and not the document.
+        marks, turns = _SENDER, (lambda *_: PARTS) if in_parts else _sending_key
     found: dict[str, Mark] = {}
     for row in rows:
         first = found[row.kind].first if row.kind in found else row.at
@@ -265,11 +266,6 @@ def _sending_key(before: Row, after: Row | None) -> str:
     if before.kind in (trace.SUSPENDED, trace.FAILED, trace.REJECTED, trace.ABANDONED):
         return OPERATOR
     return TURN
-
-
-def _parts_key(before: Row, after: Row | None) -> str:  # noqa: ARG001
-    """The same of a document that travels in parts: they wait, and not the document."""
-    return PARTS
 
 
 def _is_by_operator(row: Row | None) -> bool:

@@ -129,8 +129,6 @@ class AlgorithmPolicy:
 
 
 SAFE = AlgorithmPolicy()
-WITH_SHA1 = AlgorithmPolicy(frozenset(SIGNATURE_URIS), frozenset(DIGEST_URIS))
-"""For agreements of the first years, which name rsa-sha1 and sha1."""
 
 
 def kind_of(key: SigningKey) -> str:

@@ -100,11 +100,6 @@ class Exclusion:
 NOTHING = Exclusion()
 # §4.1.3 leaves out both: SyncReply has SOAP's actor, the hop's own blocks the ebXML one.
 EBMS2 = Exclusion(actors=frozenset({NEXT_MSH, NEXT}))
-EBMS2_XPATH = (
-    f'not(ancestor-or-self::node()[@SOAP:actor="{NEXT_MSH}"] | '
-    f'ancestor-or-self::node()[@SOAP:actor="{NEXT}"])'
-)
-"""The standard's own expression; `SOAP` is bound on the ds:XPath element that carries it."""
 
 
 # --- recognising the expression ------------------------------------------------------------------
