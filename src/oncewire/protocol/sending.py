@@ -209,8 +209,7 @@ class SendingChannel(Struct, frozen=True, gc=False):
 #
 # Where a message ends, or is stuck, two things are decided: what becomes of its number (`Fate`),
 # and whether its stream goes on (`go_on`) or waits for the operator (`stop`). The events that lead
-# there are in `attempts` (timers and transports), `answers` (what the receiver said) and
-# `operating`:
+# there are in `protocol/sender.py`:
 #
 # | event | its number | its stream |
 # |---|---|---|

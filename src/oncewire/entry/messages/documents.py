@@ -1,6 +1,6 @@
 """Documents as programs and people give them, and the payloads that are made of them.
 
-A file is not read here: it is read once, when it is handed in, and never whole (`handing_in`).
+A file is not read here: it is read once, when it is handed in, and never whole (`handed_in`).
 """
 
 from __future__ import annotations

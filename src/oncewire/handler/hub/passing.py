@@ -75,6 +75,9 @@ if TYPE_CHECKING:
     from oncewire.handler.sending.transmit import Transmission
 
 
+_GIVEN_UP = (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN)
+
+
 @dataclass(frozen=True, slots=True)
 class Upstream:
     """One message that a hub has in its store, and the hop it came by."""
@@ -143,10 +146,7 @@ class Upstream:
     def given_up(self) -> Error | None:
         """What became of the next hop, if it is known that nothing will (HOP-9)."""
         copy = self.tx.outgoing(self.stored.incoming.message_id)
-        if copy is None or copy.outgoing.state not in (
-            OutgoingState.NOT_DELIVERED,
-            OutgoingState.UNKNOWN,
-        ):
+        if copy is None or copy.outgoing.state not in _GIVEN_UP:
             return None
         certain = copy.outgoing.state is OutgoingState.NOT_DELIVERED
         severity = Severity.ERROR if certain else Severity.WARNING
@@ -648,8 +648,6 @@ def _way(route: Route, kind: EndpointType) -> tuple[str, str] | None:
 #
 # It goes on to the next hop. Where its connection can carry back what the next hop says, the
 # connection waits for that (SYNC-11); until then a hub may have nothing to say itself (HOP-4).
-
-_GIVEN_UP = (OutgoingState.NOT_DELIVERED, OutgoingState.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -361,7 +361,7 @@ def check_splittable(payloads: tuple[Payload, ...], route: Route) -> None:
 def put_into_spool(
     context: HandlerContext, payloads: tuple[Payload, ...], route: Route
 ) -> tuple[Content, ...]:
-    """Write each payload as it will travel, or take what `handing_in` has written in a thread. The
+    """Write each payload as it will travel, or take what `handed_in` has written in a thread. The
     files are in use: `state.spooled` gets them, or the caller gives them back."""
     ready = context.state.compressed.get(compressed_key(payloads, route))
     return ready.pop() if ready else write_contents(context, payloads, route)

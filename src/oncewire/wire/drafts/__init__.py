@@ -1,4 +1,4 @@
-"""The dialects of the drafts of 2000 and 2001. Their doors are `ms09x` and `rm078`.
+"""The dialects of the drafts of 2000 and 2001, ms-0.9x and rm-0.78.
 
-Both read with one tolerant `reader`; what their writers share is in `writer`.
+One tolerant `reader` reads both, block by block (`blocks`); `writer` writes either.
 """
