@@ -87,9 +87,9 @@ def test_a_password_in_an_address_is_never_shown(tmp_path: Path) -> None:
         ("[http]\ntls = 3\n", ["http.tls", "not true or false"]),
         ("[http]\nhost = 5\n", ["http.host", "not text"]),
         ("[http]\nallow = 5\n", ["http.allow", "not a list"]),
-        ("[http]\ntimeout = 'soon'\n", ["http.timeout", "not a duration"]),
-        ("[http]\ntimeout = 0\n", ["http.timeout", "zero"]),
-        ("[http]\ntimeout = false\n", ["http.timeout", "not a duration"]),
+        ("[budget]\nprocessor = 'soon'\n", ["budget.processor", "not a duration"]),
+        ("[budget]\nprocessor = 0\n", ["budget.processor", "zero"]),
+        ("[budget]\nprocessor = false\n", ["budget.processor", "not a duration"]),
         ("[application]\nway = 'pigeon'\n", ["application.way", "pull, directory, webhook"]),
         ("[store]\npath = ''\n", ["store.path", "empty"]),
         ('[party]\nname = "a\\u0007"\n', ["party.name", "control character"]),
@@ -112,6 +112,13 @@ def test_bad_settings_are_named_with_the_remedy(
     assert caught.value.remedy
 
 
+def test_a_setting_of_an_earlier_version_that_did_nothing_is_read(tmp_path: Path) -> None:
+    (tmp_path / "oncewire.toml").write_text("[http]\ntimeout = 5\nport = 8501\n")
+    loaded = load(tmp_path, environ={"ONCEWIRE_HTTP_TIMEOUT": "5"})
+    assert loaded.settings.http.port == 8501
+    assert "http.timeout" not in [said.key.name for said in loaded.said]
+
+
 def test_a_misspelt_variable_is_an_error_and_a_foreign_one_is_not(folder: Path) -> None:
     load(folder, environ={"ONCEWIRE_CORPUS": "/x", "ONCEWIRE_KILL_POINT": "y", "HTTP_PORT": "z"})
     with pytest.raises(InvalidValue, match="ONCEWIRE_HTTP_PROT") as caught:
@@ -125,8 +132,8 @@ def test_a_misspelt_variable_is_an_error_and_a_foreign_one_is_not(folder: Path) 
         ("http.tls", "yes", True),
         ("http.tls", "OFF", False),
         ("http.allow", "public, 10.0.0.0/8", ("public", "10.0.0.0/8")),
-        ("http.timeout", "PT5M", seconds(300)),
-        ("http.timeout", "90", seconds(90)),
+        ("budget.processor", "PT5M", seconds(300)),
+        ("budget.processor", "90", seconds(90)),
         ("application.way", "Directory", ApplicationWay.DIRECTORY),
         ("log.file", "x.log", Path("x.log")),
     ],
@@ -138,7 +145,7 @@ def test_text_from_the_environment_is_read_by_kind(
     assert next(said.value for said in loaded.said if said.key.name == name) == value
 
 
-def test_flags_are_checked() -> None:
+def test_flags_are_checked(folder: Path) -> None:
     assert flags_of(["http.port=1", "log.level = debug"]) == {
         "http.port": "1",
         "log.level": " debug",
@@ -146,7 +153,7 @@ def test_flags_are_checked() -> None:
     with pytest.raises(InvalidValue, match="has no value"):
         flags_of(["http.port"])
     with pytest.raises(InvalidValue, match=r"http\.prot") as caught:
-        flags_of(["http.prot=1"])
+        load(folder, environ={}, flags=flags_of(["http.prot=1"]))
     assert "http.port" in caught.value.remedy
 
 

@@ -241,6 +241,8 @@ FILE = "oncewire.toml"
 NEXT = ".next"
 """What stands in the names of the pair of keys that will follow ours."""
 PREFIX = "ONCEWIRE_"
+FORMER = {"http.timeout"}
+"""Settings of earlier versions that never had an effect; what still names them is read."""
 CONFIG_VARIABLE = "ONCEWIRE_CONFIG"
 
 
@@ -325,7 +327,6 @@ class HttpSettings:
     ] = ("public",)
     connections: Annotated[int, "How many connections are served at once."] = 1000
     max_body: Annotated[int, "The longest message in bytes that is read at all."] = 16 * 1024**3
-    timeout: Annotated[Duration, "How long one attempt to send may take."] = seconds(60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -622,9 +623,8 @@ def load(
             remedy=f"chmod 600 {file}",
         )
     said = tuple(_said(key, raw.get(name)) for name, key in KEYS.items())
-    for name in raw:
-        if name not in KEYS:
-            raise unknown_setting(name, "flag")
+    for name in sorted(raw.keys() - KEYS.keys()):
+        raise unknown_setting(name, "--set")
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for each_said in said:
         section, _, name = each_said.key.name.partition(".")
@@ -640,8 +640,6 @@ def flags_of(given: Iterable[str]) -> dict[str, str]:
         name, equals, value = flag.partition("=")
         if not equals:
             raise InvalidValue(f"--set {flag!r} has no value", remedy="write --set http.port=8443")
-        if name.strip() not in KEYS:
-            raise unknown_setting(name.strip(), "--set")
         found[name.strip()] = value
     return found
 
@@ -656,9 +654,10 @@ def _from_file(file: Path) -> Iterable[tuple[str, tuple[Any, str]]]:
             raise unknown_setting(section, str(file))
         for name, value in values.items():
             key = f"{section}.{name}"
-            if key not in KEYS:
+            if key in KEYS:
+                yield key, (value, str(file))
+            elif key not in FORMER:
                 raise unknown_setting(key, str(file))
-            yield key, (value, str(file))
 
 
 def _from_environment(variables: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
@@ -671,8 +670,9 @@ def _from_environment(variables: Mapping[str, str]) -> dict[str, tuple[Any, str]
         section = variable.removeprefix(PREFIX).partition("_")[0].lower()
         # A misspelt ONCEWIRE_HTTP_PROT must not silently be the default.
         if variable.startswith(PREFIX) and section in SECTIONS:
-            tail = variable.removeprefix(PREFIX).partition("_")[2].lower()
-            raise unknown_setting(f"{section}.{tail}", f"variable {variable}")
+            name = f"{section}.{variable.removeprefix(PREFIX).partition('_')[2].lower()}"
+            if name not in FORMER:
+                raise unknown_setting(name, f"variable {variable}")
     return found
 
 
