@@ -351,3 +351,34 @@ def test_a_held_message_says_which_number_it_waits_for(
     with store.reader() as reader:
         why = story_of(reader, NAMES, "held-5", NOW, None).why
     assert ("held until number 3 of channel r, which has not come" in why) is told
+
+
+@pytest.mark.parametrize(
+    ("peer", "to_party", "who"),
+    [("hub", "seller", "the next handler"), ("7", "duns:7", "duns:7"), ("s", "s", "s")],
+)
+def test_who_asked_for_a_pause_or_was_silent_is_the_handler_it_goes_to(
+    store: SqliteStore, peer: str, to_party: str, who: str
+) -> None:
+    """A row names the handler; a PartyId with a type, in a listing, is more than that name."""
+    rows = [("sent", 400.0), ("transient", 400.0), ("sent", 430.0), ("send_failed", 430.0)]
+    for message_id, at, known in (("asked", 400, OUTSTANDING), ("queued", 401, DELIVERED)):
+        outgoing = sent(message_id, state=known, submitted_at=at * SECOND)
+        facts = replace(outgoing.facts, to_party=to_party)
+        with store.transition() as tx:
+            add(tx, replace(outgoing, peer=peer, facts=facts))
+            tx.journal([_row(message_id, "submitted", at)._replace(peer=peer)])
+            if known is OUTSTANDING:
+                told = [_row(message_id, kind, when)._replace(peer=peer) for kind, when in rows]
+                told[1] = told[1]._replace(detail=Transient(430 * SECOND).write())
+                tx.journal(told)
+            else:
+                tx.journal([_row(message_id, "sent", 430.0), _row(message_id, "acknowledged", 431)])
+    store.commit()
+    with store.reader() as reader:
+        kept = [kept_of(reader, each) for each in ("asked", "queued")]
+        timings = [time_of(reader, NAMES, each, NOW, {}) for each in kept]
+    asked, queued = ([wait.why for wait in each.waits] if each else [] for each in timings)
+    assert asked[0] == f"{who} asked for a pause"
+    assert asked[1].startswith(f"{who} could not be reached: 1 attempt failed")
+    assert queued[0] == f"{who} asked for a pause"

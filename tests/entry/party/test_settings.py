@@ -114,7 +114,8 @@ def test_bad_settings_are_named_with_the_remedy(
 
 def test_a_setting_of_an_earlier_version_that_did_nothing_is_read(tmp_path: Path) -> None:
     (tmp_path / "oncewire.toml").write_text("[http]\ntimeout = 5\nport = 8501\n")
-    loaded = load(tmp_path, environ={"ONCEWIRE_HTTP_TIMEOUT": "5"})
+    flags = flags_of(["http.timeout=5"])
+    loaded = load(tmp_path, environ={"ONCEWIRE_HTTP_TIMEOUT": "5"}, flags=flags)
     assert loaded.settings.http.port == 8501
     assert "http.timeout" not in [said.key.name for said in loaded.said]
 

@@ -186,6 +186,10 @@ def timing_of(
     hub's own journal and clock; 0: that is not known."""
     arrived = isinstance(stored, StoredIncoming)
     party_id = stored.facts.from_party if arrived else stored.facts.to_party
+    called = dict(called or {})
+    # A row has the partner's PartyId without its type.
+    if f":{party_id}".endswith(f":{stored.peer}"):
+        called[stored.peer] = partner
     known = usual(reader, "in" if arrived else "out", (party_id,))
     if isinstance(stored, StoredIncoming):
         began, over = stored.incoming.received_at, stored.incoming.state in FINAL_INCOMING
@@ -211,7 +215,7 @@ def timing_of(
     stretches = list(_merged((turns(a, b), a, b) for a, b in ends)) if whole >= SECOND else []
     hindrances = [
         each
-        for each in (_hindrances(reader, stored, told, partner, called or {}) if stretches else ())
+        for each in (_hindrances(reader, stored, told, called) if stretches else ())
         if (each.end or now) - each.start >= least
     ]
     waits = []
@@ -228,14 +232,13 @@ def timing_of(
             elif key == OPERATOR:
                 waits.append(replace(piece, why=_stood_still(rows, parts[0][0])))
             elif key == BEYOND and piece.start < onward < (piece.end or now):
-                who = _next_handler(parts[0][0].peer, called or {})
+                who = _next_handler(parts[0][0].peer, called)
                 waits.append(Wait(piece.start, onward, f"{who} had it and had not sent it on"))
                 then = f"{who} had sent it on, and the answer of {partner} was awaited"
                 if (piece.end or now) - onward >= least:
                     waits.append(Wait(onward, piece.end, then))
             else:
-                words = _words(key, parts, partner, party_id, called or {})
-                waits.append(replace(piece, why=words))
+                waits.append(replace(piece, why=_words(key, parts, partner, called)))
     said = _said(whole, lasted, waits, known, partner, now, arrived=arrived, over=over)
     return Timing(began, lasted, said, tuple(waits), known)
 
@@ -305,33 +308,30 @@ def _stood_still(rows: Sequence[Row], since: Row) -> str:
     return f"it stood still{why} until an operator let it go on{last}"
 
 
-def _words(
-    key: str, parts: Sequence[Stretch], partner: str, party_id: str, called: Mapping[str, str]
-) -> str:
+def _words(key: str, parts: Sequence[Stretch], partner: str, called: Mapping[str, str]) -> str:
+    peer = parts[0][0].peer
+    whom = _next_handler(peer, called) if peer else partner
     then = "; then an operator had it sent" if _is_by_operator(parts[-1][1]) else ""
     if key == UNREACHABLE:
         failed = [row for pair in parts for row in pair if row and row.kind == trace.SEND_FAILED]
         tried = len(dict.fromkeys(row.seq for row in failed))
         reason = notes.SendFailed.read(failed[-1].detail).reason if failed else ""
         times = "1 attempt" if tried == 1 else f"{tried} attempts"
-        peer = failed[-1].peer if failed else None
-        whom = partner if peer in (None, party_id) else _next_handler(peer, called)
         return f"{_silence(whom, failed)}: {times} failed, the last with: {reason}{then}"
     if key == RETRY:
         first, last = parts[0][0].attempt, parts[-1][0].attempt
         which = f"attempt {first}" if first == last else f"attempts {first} to {last}"
         return f"{which} went unanswered: it waited until it was sent again{then}"
     if key == BEYOND:
-        who = _next_handler(parts[0][0].peer, called)
-        return f"{who} had it, and the answer of {partner} was awaited"
+        return f"{_next_handler(peer, called)} had it, and the answer of {partner} was awaited"
     if key == ANSWER and parts[-1][1] is None:
         return f"no answer to attempt {parts[-1][0].attempt} has come"
-    return _PLAIN[key].format(partner=partner)
+    return _PLAIN[key].format(whom=whom)
 
 
 _PLAIN = {
     ANSWER: "its answer was awaited",
-    PAUSE: "{partner} asked for a pause",
+    PAUSE: "{whom} asked for a pause",
     PARTS: "its parts were on their way, one message each",
     TAKEN: "it waited for the application to take it",
     CONFIRMED: "the application had it and had not confirmed it",
@@ -399,7 +399,6 @@ def _hindrances(
     reader: Reader,
     stored: StoredOutgoing | StoredIncoming,
     told: Sequence[Row],
-    partner: str,
     called: Mapping[str, str],
 ) -> Iterator[Hindrance]:
     """What kept a message from going on, besides itself. However many rows there are, a bounded
@@ -413,7 +412,7 @@ def _hindrances(
         return
     own, channel = told[0].message_id, stored.outgoing.channel
     asked = [row for row in rows if row.peer == stored.peer and row.message_id != own]
-    yield from _pauses(asked, _PLAIN[PAUSE].format(partner=partner))
+    yield from _pauses(asked, _PLAIN[PAUSE].format(whom=_next_handler(stored.peer, called)))
     if channel is None:
         return
     yield from _standstills(reader, channel, [row for row in rows if row.channel == channel], own)

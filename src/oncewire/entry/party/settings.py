@@ -623,7 +623,7 @@ def load(
             remedy=f"chmod 600 {file}",
         )
     said = tuple(_said(key, raw.get(name)) for name, key in KEYS.items())
-    for name in sorted(raw.keys() - KEYS.keys()):
+    for name in sorted(raw.keys() - KEYS.keys() - FORMER):
         raise unknown_setting(name, "--set")
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for each_said in said:
