@@ -149,6 +149,16 @@ def test_nothing_there_and_nothing_in_it(tmp_path: Path) -> None:
     assert f"{tmp_path}/data/oncewire.db" in str(raised.value.remedy)
 
 
+def test_the_name_of_another_node_is_told_whose_journals_are_there(tmp_path: Path) -> None:
+    make_store(tmp_path / "acme.db", "acme", ROWS[:3])
+    make_export(tmp_path / "several" / "hub", "hub", ROWS[:50])
+    make_export(tmp_path / "several" / "globex", "globex", ROWS[:50])
+    for name, there in (("acme.db", "acme"), ("several", "globex, hub")):
+        with pytest.raises(JournalProblem, match="holds no journal of node initech") as raised:
+            open_book(tmp_path / name, "initech")
+        assert raised.value.remedy == f"it has the journals of {there}"
+
+
 def test_two_stores_of_one_name_are_refused(tmp_path: Path) -> None:
     books = [
         open_book(make_store(tmp_path / f"{number}.db", "globex", ROWS[:3])) for number in (1, 2)

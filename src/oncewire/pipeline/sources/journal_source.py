@@ -75,9 +75,12 @@ def open_books(path: str | Path | Book, node: str | None = None) -> list[Book]:
 def _chosen(books: Sequence[Book], place: str, node: str | None) -> list[Book]:
     chosen = [book for book in books if node is None or book.node == node]
     if not chosen:
+        there = ", ".join(sorted(book.node for book in books))
         raise JournalProblem(
             f"{place} holds no journal" + (f" of node {node}" if node else ""),
-            remedy=f"give a lake, an export (Parquet files with a {NODE_FILE} beside them) or a "
+            remedy=f"it has the journals of {there}"
+            if there
+            else f"give a lake, an export (Parquet files with a {NODE_FILE} beside them) or a "
             f"store; a party's folder has its own at {place}/data/oncewire.db",
         )
     return chosen
@@ -230,12 +233,7 @@ class SqlBook(ABC):
     # --- queries ---
 
     def _pages(
-        self,
-        select: str,
-        key: str,
-        start: int,
-        end: int,
-        schema: StructType,
+        self, select: str, key: str, start: int, end: int, schema: StructType
     ) -> Iterator[pa.RecordBatch]:
         """Page by page: the key comes first in each row and says where to go on."""
         statement = f"{select} WHERE {key} > ? AND {key} <= ? ORDER BY {key} LIMIT ?"

@@ -65,7 +65,7 @@ MAX_ROWS_PER_BATCH = 1_000_000
 OPTIONS = {
     "path": (
         "",
-        "The store, party's folder, export or lake; `load(...)` gives it. `store` means the same.",
+        "The store, export or lake; `load(...)` gives it. `store` means the same.",
     ),
     "url": (
         "",
