@@ -29,7 +29,7 @@ from oncewire.pipeline.lake.lake import Lake, TableFile
 from oncewire.pipeline.lake.summary import write_summary
 from oncewire.pipeline.lake.tables import OPEN
 from oncewire.pipeline.lake.version import OF_AN_ARCHIVE, Book, Entry, Version, local_path
-from oncewire.pipeline.session import pinned
+from oncewire.pipeline.session import AS_PLANNED, pinned
 from oncewire.pipeline.sources.ingest import (
     Progress,
     Surveyed,
@@ -96,7 +96,7 @@ def run(
             f"nothing is named that could be taken into {lake.root}",
             remedy="name a journal with --store, or raw messages with --archive",
         )
-    with counting(spark, Spent()) as spent, pinned(spark), lake.writing() as before:
+    with counting(spark, Spent()) as spent, pinned(spark, AS_PLANNED), lake.writing() as before:
         surveyed = survey(spark, before, stores) if stores else []
         taken = take_in(spark, lake, before, surveyed, tell, now=now or _now())
         version, read = taken.version, []
@@ -137,7 +137,7 @@ def stream(
             spark, lake, stores, every=every if forever else "", ended=ended, tell=tell
         )
     rows, spent = Counter[str](), Spent()
-    with pinned(spark), lake.writing() as version:
+    with pinned(spark, AS_PLANNED), lake.writing() as version:
         with counting(spark, spent):
             books = [each.book for each in survey(spark, version, stores)]
         frames = [

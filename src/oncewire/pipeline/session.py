@@ -72,10 +72,12 @@ PINNED: dict[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # A pass has the tasks its rows need; a plan that changes on the way is a job for each shuffle.
-    "spark.sql.adaptive.enabled": "false",
 }
-"""Settings that tables and the number of jobs depend on: each job sets them for itself."""
+"""Settings that the content of tables depends on: each job sets them for itself."""
+
+AS_PLANNED = {**PINNED, "spark.sql.adaptive.enabled": "false"}
+"""The same where passes have the tasks that their rows need: a plan that changes on the way is a
+job more for each shuffle."""
 
 BRIEF: dict[str, str] = {
     # What runs for seconds does not earn back the time it takes to compile it well.
@@ -169,15 +171,15 @@ def register(session: SparkSession) -> SparkSession:
 
 
 @contextmanager
-def pinned(session: SparkSession) -> Iterator[SparkSession]:
+def pinned(session: SparkSession, settings: Mapping[str, str] = PINNED) -> Iterator[SparkSession]:
     """The session with the settings that tables depend on, whatever its owner has set.
 
     An hour of a table is one of UTC, in a session of any zone; a value that does not fit is an
     error and never an empty cell. What was set before is set again.
     """
-    before = {key: session.conf.get(key, None) for key in PINNED}
+    before = {key: session.conf.get(key, None) for key in settings}
     try:
-        for key, value in PINNED.items():
+        for key, value in settings.items():
             session.conf.set(key, value)
         yield session
     finally:

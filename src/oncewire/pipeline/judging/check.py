@@ -48,7 +48,7 @@ from oncewire.pipeline.lake.lake import Lake
 from oncewire.pipeline.lake.proof import Difference, unchained
 from oncewire.pipeline.lake.tables import batches_of, rows_of_batch
 from oncewire.pipeline.lake.version import Version
-from oncewire.pipeline.session import cores_of, pinned
+from oncewire.pipeline.session import AS_PLANNED, cores_of, pinned
 from oncewire.pipeline.sources.ingest import Progress, quiet
 from oncewire.pipeline.tasks import Batches, Spent, counting, run_each
 
@@ -115,7 +115,7 @@ def judge_lake(
     `ended` says that the books are closed: what is still under way now is lost. Otherwise only
     what should be settled by now is judged for being missing.
     """
-    with counting(spark, Spent()) as spent, pinned(spark):
+    with counting(spark, Spent()) as spent, pinned(spark, AS_PLANNED):
         version = lake.current()
         ((judging, _),) = run_each(spark, [partial(look_around, lake.root, version, ended)])
         found = _judge_by(spark, lake, version, judging, tell)

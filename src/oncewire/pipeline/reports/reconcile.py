@@ -327,7 +327,7 @@ def compared_messages(ours: DataFrame, theirs: DataFrame, sides: _Sides, tasks: 
 def _sides(frames: list[DataFrame], nodes: tuple[str, str]) -> _Sides:
     names, together = [], Context()
     for frame, node in zip(frames, nodes, strict=True):
-        few = frame.where(f.col("kind").isin(sorted(CONTEXT_KINDS))).orderBy("seq").toArrow()
+        few = frame.where(f.col("kind").isin(sorted(CONTEXT_KINDS))).toArrow().sort_by("seq")
         rows = [row for batch in few.to_batches() for row in rows_of_batch(batch)]
         context = Context.gather(rows, healed=True)
         names.append(frozenset({node, *context.homes}.union(*context.archives.values())))
