@@ -78,7 +78,7 @@ def play(folder: Path, world: str, monkeypatch: pytest.MonkeyPatch) -> list[Path
     options, seed = WORLDS[world], SEEDS[world]
     print(f"oncewire simulate --seed {seed} {options.as_flags()}")
     monkeypatch.setattr(
-        machine, "MemoryStore", lambda node: DiskStore.open(folder / f"{node}.db", node=node)
+        machine, "MemoryStore", lambda node: DiskStore(folder / f"{node}.db", node=node)
     )
     # The orders alone: no message of the world's own follows them.
     run = World(replace(plan_of(options, seed), probed=False))

@@ -126,7 +126,8 @@ def test_an_acknowledgement_ends_a_suspension() -> None:
     assert not stream.messages["a"].late, "nobody was told that it failed"
     assert not stream.channel.suspended
     assert stream.last is not None
-    assert of_kind(stream.last, Admit)[0].places == 4
+    assert of_kind(stream.last, Admit)
+    assert stream.channel.places(stream.terms) == 4
 
 
 # --- the four classes ---------------------------------------------------------------------

@@ -134,7 +134,7 @@ class WorldStore(PostgresStore):
     """A store on PostgreSQL whose process can die, and whose disk can be full."""
 
     def __init__(self, url: str, node: str, folder: Path) -> None:
-        super().__init__(url, node, folder, "", False, None, None, None, None)
+        super().__init__(url, node=node, spool=folder, alone=False)
         self.spool = MemorySpool()  # type: ignore[assignment]
         self._refusal: StoreProblem | None = None
         self.commits = 0

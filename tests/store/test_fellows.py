@@ -218,7 +218,7 @@ def test_a_process_that_is_gone_from_this_machine_is_over_at_once(
 ) -> None:
     code = (
         "from pathlib import Path; from oncewire.store.postgresql.store import PostgresStore as P\n"
-        f"store = P.open({url!r}, spool=Path({str(tmp_path / 'spool')!r}), lease=100)\n"
+        f"store = P({url!r}, spool=Path({str(tmp_path / 'spool')!r}), lease=100)\n"
         "store.fellows.hold({'send': [('', 'theirs')]}); store.commit(); print(1, flush=True)\n"
         "input()"
     )
@@ -294,7 +294,7 @@ def test_no_row_of_the_journal_is_missed_while_a_turn_stays_open(url: str, tmp_p
         "import sys, time; from pathlib import Path\n"
         "from oncewire.store.postgresql.store import PostgresStore as P\n"
         "from tests.store.samples import row\n"
-        f"store = P.open({url!r}, spool=Path({str(tmp_path / 'spool')!r}), lease=100)\n"
+        f"store = P({url!r}, spool=Path({str(tmp_path / 'spool')!r}), lease=100)\n"
         "pause = float(sys.argv[1])\n"
         "for number in range(int(sys.argv[2])):\n"
         "    with store.transition() as tx:\n"
