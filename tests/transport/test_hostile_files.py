@@ -379,8 +379,8 @@ class Folder:
     async def remove(self, path: str) -> None:
         del self.files[path.rpartition("/")[2]]
 
-    async def write(self, _path: str, _pieces: AsyncIterator[bytes]) -> None:
-        raise NotImplementedError
+    async def write(self, path: str, _pieces: AsyncIterator[bytes]) -> None:
+        pytest.fail(f"{path} is written, where files are only read")
 
     async def close(self) -> None:
         pass

@@ -208,7 +208,7 @@ LOOK_AT = 10_000
 
 
 def _ahead(context: HandlerContext, stored: StoredIncoming) -> Agreement | None:
-    """The agreement that it can go on under; None: there is none, or it has no bytes any more."""
+    """The agreement that a message goes on under; None: no one leads on, or its bytes are gone."""
     message = _stranded_message(context, stored)
     if message is None:
         return None

@@ -422,12 +422,11 @@ class WorkTransaction:
 
     def answers_overdue(self, now: Instant, limit: int) -> list[StoredIncoming]:
         table = self._work.incoming
-        late = [
-            (number, key)
-            for number, key in table.answers.keys
-            for incoming in (table.row(key).stored.incoming,)
-            if self._is_late(incoming.received_at, incoming.terms_id, now)
-        ]
+        late = []
+        for number, key in table.answers.keys:
+            incoming = table.row(key).stored.incoming
+            if self._is_late(incoming.received_at, incoming.terms_id, now):
+                late.append((number, key))
         if not self._work.complete:
             beyond = [
                 (number, key)
